@@ -1,0 +1,411 @@
+// Copyright 2026 The hvd_partial authors.
+// SPDX-License-Identifier: Apache-2.0
+
+#include "engine/channel.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "collective/kernels.h"
+
+namespace hvd_partial {
+namespace {
+
+std::vector<TensorSpec> with_header_block(std::vector<TensorSpec> tensors, int size) {
+  tensors.push_back({DType::kFloat64, HeaderBlock::elements(size)});
+  return tensors;
+}
+
+// Results that can lie in the ring. With latest_only: one being read and a
+// newer one.
+int ring_capacity(const Member::Options& options) {
+  return options.latest_only ? 2 : options.max_lag;
+}
+
+// ... and with them the send buffer, the one being reduced, the scratch. In
+// replay a round is joined only while the ring has room, which saves one.
+int buffer_count(const Member::Options& options) {
+  return ring_capacity(options) + (options.latest_only ? 3 : 2);
+}
+
+// Where the tags of this channel's round begin; see Allreduce::kTagBits.
+std::uint64_t tag_base(ChannelId channel, std::uint64_t round) {
+  constexpr int kRoundBits = 20;  // neighbouring rounds differ, which is all that is needed
+  const std::uint64_t short_round = round & ((1u << kRoundBits) - 1);
+  return (std::uint64_t{channel} << (kRoundBits + Allreduce::kTagBits)) |
+         (short_round << Allreduce::kTagBits);
+}
+
+}  // namespace
+
+Channel::Channel(ChannelOptions options, Transport* transport, const Clock* clock,
+                 const FailureLatch* failure, ChannelHost* host)
+    : options_(std::move(options)),
+      layout_(with_header_block(options_.tensors, transport->size())),
+      rank_(transport->rank()),
+      size_(transport->size()),
+      clock_(clock),
+      failure_(failure),
+      host_(host),
+      member_(options_.member),
+      pool_(layout_.bytes(), buffer_count(options_.member)),
+      send_buffer_(pool_.take()),
+      ring_(ring_capacity(options_.member)),
+      compute_seconds_of_(size_, 0.0),
+      allreduce_(transport, &layout_, pool_.take()) {
+  const auto reserve = [this](RoundHeader* header) {
+    header->contributions_of.assign(size_, 0);
+    header->compute_seconds_of.assign(size_, 0.0);
+  };
+  for (Result& result : ring_) reserve(&result.header);
+  reserve(&header_);
+}
+
+double* Channel::header_block(std::uint8_t* buffer) const {
+  return reinterpret_cast<double*>(buffer + layout_.offset(options_.tensors.size()));
+}
+
+// ---- errors -----------------------------------------------------------------
+
+Status Channel::describe(const Status& status) const {
+  return Status(status.code(), "rank " + std::to_string(rank_) + ", channel '" + options_.name +
+                                   "', round " + std::to_string(member_.published()) + " (" +
+                                   to_string(member_.mode()) + "): " + status.message());
+}
+
+Status Channel::misuse(const std::string& what) const {
+  return describe(Status(ErrorCode::kInvalidArgument, what));
+}
+
+Status Channel::check() const {
+  if (failure_->failed()) return describe(failure_->status());
+  if (!rejected_.ok()) return describe(rejected_);
+  return {};
+}
+
+// ---- the user's thread ------------------------------------------------------
+
+Status Channel::deposit(const void* const* tensors, double compute_seconds, bool* skipped) {
+  *skipped = false;
+  const double started = clock_->now();
+  Member::Deposit deposit{};
+  std::uint8_t* buffer = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (Status status = check(); !status.ok()) return status;
+    if (member_.left()) return misuse("this rank has left the channel; open another one");
+    if (member_.flushing()) {
+      return misuse("allreduce during a flush; take all its results first");
+    }
+    if (member_.depositing()) {
+      return misuse("two threads call allreduce at the same time; use a channel for each");
+    }
+    deposit = member_.begin_deposit();
+    buffer = send_buffer_;
+    if (compute_seconds < 0) compute_seconds = returned_at_ < 0 ? 0 : started - returned_at_;
+    compute_seconds_ = compute_seconds;
+  }
+
+  const auto& specs = options_.tensors;
+  if (options_.skip_nonfinite) {
+    for (std::size_t i = 0; i < specs.size() && !*skipped; ++i) {
+      *skipped = !all_finite(specs[i].dtype, tensors[i], specs[i].elements);
+    }
+  }
+  if (!*skipped) {
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      const auto copy = deposit.accumulate ? add_scaled : copy_scaled;
+      copy(specs[i].dtype, buffer + layout_.offset(i), tensors[i], specs[i].elements,
+           deposit.weight);
+    }
+  }
+
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Call call = member_.end_deposit(*skipped);
+  call.compute_seconds = compute_seconds;
+  ++deposits_;
+  skipped_ += *skipped ? 1 : 0;
+  called_at_ = clock_->now();
+  deposit_seconds_ += called_at_ - started;
+  send(call);
+  return {};
+}
+
+void Channel::note_return(int* available, bool* flushed) {
+  *available = member_.results();
+  *flushed = member_.flush_ended() && member_.results() == 0;
+  member_.pin();
+  returned_at_ = clock_->now();
+  if (called_at_ >= 0) blocked_seconds_ += returned_at_ - called_at_;
+  called_at_ = -1;
+}
+
+bool Channel::poll(int* available, bool* flushed) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!check().ok() || !member_.ready()) return false;
+  note_return(available, flushed);
+  return true;
+}
+
+Status Channel::wait(double seconds, int* available, bool* flushed) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (member_.left()) return misuse("this rank has left the channel");
+  const auto done = [this] { return settled(); };
+  if (seconds < 0) {
+    changed_.wait(lock, done);
+  } else if (!changed_.wait_for(lock, std::chrono::duration<double>(seconds), done)) {
+    return describe(Status(ErrorCode::kTimeout, "no result yet"));
+  }
+  if (Status status = check(); !status.ok()) return status;
+  note_return(available, flushed);
+  return {};
+}
+
+Status Channel::notify(std::function<void()> ready) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (ready_ != nullptr) return misuse("somebody waits for this channel already");
+  ready_ = std::move(ready);
+  announce(std::move(lock));
+  return {};
+}
+
+Status Channel::header(int index, const RoundHeader** header) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Status status = check(); !status.ok()) return status;
+  if (index < 0 || index >= member_.results()) {
+    return misuse("there is no result " + std::to_string(index) + " in the ring; it holds " +
+                  std::to_string(member_.results()));
+  }
+  *header = &result(index).header;
+  return {};
+}
+
+Status Channel::read(int index, void* const* tensors) {
+  const RoundHeader* found = nullptr;
+  if (Status status = header(index, &found); !status.ok()) return status;
+  const std::uint8_t* buffer = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    buffer = result(index).buffer;
+  }
+  const auto& specs = options_.tensors;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    copy_divided(specs[i].dtype, tensors[i], buffer + layout_.offset(i), specs[i].elements,
+                 found->divisor);
+  }
+  return {};
+}
+
+void Channel::drop_results(int count) {
+  for (int i = 0; i < count; ++i) {
+    pool_.give_back(std::exchange(result(0).buffer, nullptr));
+    ring_head_ = (ring_head_ + 1) % ring_.size();
+  }
+}
+
+Status Channel::release(int count) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (count < 0 || count > member_.results()) {
+    return misuse("cannot release " + std::to_string(count) + " results; the ring holds " +
+                  std::to_string(member_.results()));
+  }
+  drop_results(count);
+  member_.release(count);
+  if (member_.can_join()) host_->wake();  // a full ring had kept this rank from a round
+  return {};
+}
+
+Status Channel::begin_flush() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Status status = check(); !status.ok()) return status;
+  if (member_.left()) return misuse("this rank has left the channel");
+  if (member_.flushing()) return misuse("a flush is under way already");
+  member_.begin_flush();
+  called_at_ = clock_->now();
+  send(Flush{});
+  return {};
+}
+
+Status Channel::leave() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (member_.left()) return {};
+  drop_results(member_.results());
+  Leave message;
+  message.holds_contribution = member_.leave();
+  send(message);
+  host_->wake();
+  return {};
+}
+
+Status Channel::set_mode(const Mode& mode) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Status status = check(); !status.ok()) return status;
+  if (!valid(mode, size_)) {
+    return misuse("mode " + to_string(mode) + " does not fit " + std::to_string(size_) + " ranks");
+  }
+  SetMode message;
+  message.mode = mode;
+  send(message);
+  return {};
+}
+
+ChannelStats Channel::stats() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ChannelStats stats;
+  stats.rounds = member_.published();
+  stats.contributions = total_contributions_;
+  stats.deposits = deposits_;
+  stats.late_deposits = member_.late_deposits();
+  stats.skipped = skipped_;
+  stats.missed = member_.missed();
+  stats.lag = member_.lag();
+  stats.largest_lag = member_.largest_lag();
+  stats.blocked_seconds = blocked_seconds_;
+  stats.deposit_seconds = deposit_seconds_;
+  stats.contribution_weight = total_weight_;
+  stats.grace_seconds = grace_seconds_.load();
+  stats.mode = member_.mode();
+  stats.compute_seconds_of = compute_seconds_of_;
+  return stats;
+}
+
+std::optional<ChannelId> Channel::id() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return id_;
+}
+
+void Channel::send(Message message) {
+  if (!id_.has_value()) {
+    unsent_.push_back(std::move(message));
+    return;
+  }
+  std::visit(
+      [this](auto& m) {
+        using T = std::decay_t<decltype(m)>;
+        if constexpr (std::is_same_v<T, Call> || std::is_same_v<T, Flush> ||
+                      std::is_same_v<T, Leave> || std::is_same_v<T, SetMode>) {
+          m.channel = *id_;
+        }
+      },
+      message);
+  host_->post(std::move(message));
+}
+
+void Channel::announce(std::unique_lock<std::mutex> lock) {
+  if (!settled()) return;
+  std::function<void()> ready;
+  if (ready_ != nullptr) {
+    ready = std::exchange(ready_, nullptr);
+    int available = 0;
+    bool flushed = false;
+    note_return(&available, &flushed);
+  }
+  lock.unlock();
+  changed_.notify_all();
+  if (ready != nullptr) ready();
+}
+
+// ---- the progress thread ----------------------------------------------------
+
+void Channel::on_opened(ChannelId id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  id_ = id;
+  for (Message& message : std::exchange(unsent_, {})) send(std::move(message));
+}
+
+void Channel::on_rejected(const std::string& reason) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  rejected_ = Status(ErrorCode::kMismatch, reason);
+  announce(std::move(lock));
+}
+
+void Channel::on_members(const std::vector<std::uint64_t>& bits) {
+  members_.clear();
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::size_t word = rank / 64;
+    if (word < bits.size() && ((bits[word] >> (rank % 64)) & 1) != 0) members_.push_back(rank);
+  }
+}
+
+Status Channel::on_activate(const Activate& message) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (member_.on_activate(message)) return {};
+  return describe(Status(ErrorCode::kInternal,
+                         "round " + std::to_string(message.round) + " was activated out of turn"));
+}
+
+bool Channel::try_join() {
+  double compute_seconds = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!member_.can_join()) return false;
+    own_ = member_.join();
+    reducing_ = std::exchange(send_buffer_, pool_.take());
+    compute_seconds = compute_seconds_;
+  }
+  if (own_.contributions == 0) std::memset(reducing_, 0, layout_.bytes());
+  HeaderBlock::write(header_block(reducing_), size_, rank_, own_, compute_seconds);
+  allreduce_.start(members_, tag_base(*id_, own_.round), reducing_);
+  return true;
+}
+
+void Channel::publish() {
+  HeaderBlock::read(header_block(reducing_), size_, &header_);
+  header_.round = own_.round;
+  header_.mode = own_.mode;
+  header_.flush = own_.flush;
+  header_.included = own_.contributions > 0;
+  switch (options_.average) {
+    case Average::kNone:
+      header_.divisor = 1;
+      break;
+    case Average::kSize:
+      header_.divisor = size_;
+      break;
+    case Average::kContributions:
+      header_.divisor = std::max(header_.contributions, 1);
+      break;
+  }
+
+  std::unique_lock<std::mutex> lock(mutex_);
+  total_contributions_ += header_.contributions;
+  total_weight_ += header_.weight;
+  header_.total_contributions = total_contributions_;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (header_.contributions_of[rank] > 0) {
+      compute_seconds_of_[rank] = header_.compute_seconds_of[rank];
+    }
+  }
+  for (int replaced = member_.superseded(), i = 1; i <= replaced; ++i) {
+    pool_.give_back(std::exchange(result(member_.results() - i).buffer, nullptr));
+  }
+  if (member_.publish(own_, header_.contributions)) {
+    Result& newest = result(member_.results() - 1);
+    newest.buffer = std::exchange(reducing_, nullptr);
+    std::swap(newest.header, header_);
+  } else {
+    pool_.give_back(std::exchange(reducing_, nullptr));
+  }
+  announce(std::move(lock));
+}
+
+bool Channel::advance() {
+  bool moved = false;
+  if (!allreduce_.active()) moved = try_join();
+  if (allreduce_.active() && allreduce_.step()) {
+    if (!allreduce_.status().ok()) return true;
+    publish();
+    moved = true;
+  }
+  return moved;
+}
+
+void Channel::on_failure() {
+  allreduce_.reset();
+  std::unique_lock<std::mutex> lock(mutex_);
+  announce(std::move(lock));
+}
+
+}  // namespace hvd_partial

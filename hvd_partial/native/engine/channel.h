@@ -1,0 +1,176 @@
+// Copyright 2026 The hvd_partial authors.
+// SPDX-License-Identifier: Apache-2.0
+
+#ifndef HVD_PARTIAL_ENGINE_CHANNEL_H_
+#define HVD_PARTIAL_ENGINE_CHANNEL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collective/allreduce.h"
+#include "collective/tensor_layout.h"
+#include "engine/buffer_pool.h"
+#include "engine/failure.h"
+#include "engine/round_header.h"
+#include "protocol/member.h"
+#include "transport/transport.h"
+
+namespace hvd_partial {
+
+// What the sum is divided by when it is read.
+enum class Average : std::int32_t { kNone = 0, kSize = 1, kContributions = 2 };
+
+struct ChannelOptions {
+  std::string name;
+  std::string signature;  // a line for every property in which the ranks must agree
+  std::vector<TensorSpec> tensors;
+  Member::Options member;
+  Average average = Average::kSize;
+  double grace_seconds = -1;  // negative: learned
+  bool skip_nonfinite = false;
+};
+
+struct ChannelStats {
+  std::uint64_t rounds = 0;
+  std::uint64_t contributions = 0;
+  std::uint64_t deposits = 0;
+  std::uint64_t late_deposits = 0;
+  std::uint64_t skipped = 0;
+  std::uint64_t missed = 0;
+  int lag = 0;
+  int largest_lag = 0;
+  double blocked_seconds = 0;
+  double deposit_seconds = 0;
+  double contribution_weight = 0;
+  double grace_seconds = -1;  // in force; known on rank 0 only
+  Mode mode;
+  std::vector<double> compute_seconds_of;
+};
+
+// What a channel needs of the engine it belongs to; thread-safe.
+class ChannelHost {
+ public:
+  virtual ~ChannelHost() = default;
+  // To the coordinator, in order.
+  virtual void post(Message message) = 0;
+  // The progress thread looks at its channels again.
+  virtual void wake() = 0;
+};
+
+// One channel on one rank: buffers, ring, and the Member that decides. The
+// user's thread and the progress thread meet here, under one mutex that is
+// held for bookkeeping only, never while data are copied or reduced.
+class Channel {
+ public:
+  // Throws std::bad_alloc.
+  Channel(ChannelOptions options, Transport* transport, const Clock* clock,
+          const FailureLatch* failure, ChannelHost* host);
+
+  const ChannelOptions& options() const { return options_; }
+
+  // ---- the user's thread ----------------------------------------------------
+
+  // Adds a contribution. `skipped` says whether it was left out as not finite.
+  Status deposit(const void* const* tensors, double compute_seconds, bool* skipped);
+  // Whether wait() would return, and with what.
+  bool poll(int* available, bool* flushed);
+  Status wait(double seconds, int* available, bool* flushed);
+  // Runs `ready` once, as soon as wait() would return.
+  Status notify(std::function<void()> ready);
+  // Results in the ring, oldest first. The header is valid until released.
+  Status header(int index, const RoundHeader** header);
+  Status read(int index, void* const* tensors);
+  Status release(int count);
+  Status begin_flush();
+  Status leave();
+  Status set_mode(const Mode& mode);
+  ChannelStats stats();
+  std::optional<ChannelId> id();
+
+  // ---- the progress thread --------------------------------------------------
+
+  void on_opened(ChannelId id);
+  void on_rejected(const std::string& reason);
+  // What the coordinator, where it is on this rank, waits at present.
+  void set_grace_seconds(double seconds) { grace_seconds_.store(seconds); }
+  void on_members(const std::vector<std::uint64_t>& bits);
+  Status on_activate(const Activate& message);
+  // Moves the present round on. True if anything happened.
+  bool advance();
+  // A transfer of this channel failed.
+  const Status& reduce_status() const { return allreduce_.status(); }
+  // Something failed (the latch says what): whoever waits here learns it.
+  void on_failure();
+
+ private:
+  struct Result {
+    std::uint8_t* buffer = nullptr;
+    RoundHeader header;
+  };
+
+  // With mutex_ held:
+  Status check() const;  // nothing failed, nobody disagreed
+  Status describe(const Status& status) const;
+  Status misuse(const std::string& what) const;
+  void send(Message message);  // at once, or when the id is known
+  bool settled() const { return failure_->failed() || !rejected_.ok() || member_.ready(); }
+  void note_return(int* available, bool* flushed);
+  Result& result(int index) { return ring_[(ring_head_ + index) % ring_.size()]; }
+  void drop_results(int count);
+
+  bool try_join();
+  void publish();
+  // Tells whoever waits, if there is something to tell; releases the lock.
+  void announce(std::unique_lock<std::mutex> lock);
+  double* header_block(std::uint8_t* buffer) const;
+
+  const ChannelOptions options_;
+  const TensorLayout layout_;  // the user's tensors and, last, the header block
+  const int rank_;
+  const int size_;
+  const Clock* clock_;
+  const FailureLatch* failure_;
+  ChannelHost* host_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Member member_;
+  BufferPool pool_;
+  std::uint8_t* send_buffer_;
+  std::vector<Result> ring_;
+  std::size_t ring_head_ = 0;
+  Status rejected_;
+  std::optional<ChannelId> id_;
+  std::vector<Message> unsent_;  // until the id is known
+  std::function<void()> ready_;
+  std::uint64_t deposits_ = 0;
+  std::uint64_t skipped_ = 0;
+  std::uint64_t total_contributions_ = 0;
+  double total_weight_ = 0;
+  double blocked_seconds_ = 0;
+  double deposit_seconds_ = 0;
+  double compute_seconds_ = 0;  // before the last call
+  double called_at_ = -1;       // end of the last deposit, until wait() returns
+  double returned_at_ = -1;     // when wait() returned
+  std::vector<double> compute_seconds_of_;
+  std::atomic<double> grace_seconds_{-1};
+
+  // The progress thread's own.
+  Allreduce allreduce_;
+  std::vector<int> members_;
+  Snapshot own_;
+  std::uint8_t* reducing_ = nullptr;
+  RoundHeader header_;
+};
+
+}  // namespace hvd_partial
+
+#endif  // HVD_PARTIAL_ENGINE_CHANNEL_H_

@@ -1,0 +1,67 @@
+// Copyright 2026 The hvd_partial authors.
+// SPDX-License-Identifier: Apache-2.0
+
+#ifndef HVD_PARTIAL_ENGINE_ROUND_HEADER_H_
+#define HVD_PARTIAL_ENGINE_ROUND_HEADER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "protocol/member.h"
+
+namespace hvd_partial {
+
+// What every rank learns about a round besides the sum.
+struct RoundHeader {
+  std::uint64_t round = 0;
+  Mode mode;
+  bool flush = false;
+  bool included = false;  // this rank contributed
+  int contributions = 0;
+  int contributors = 0;
+  int skipped = 0;
+  double weight = 0;
+  double divisor = 1;
+  std::uint64_t total_contributions = 0;
+  std::vector<std::int32_t> contributions_of;  // by rank
+  std::vector<double> compute_seconds_of;      // by rank
+};
+
+// The header travels as one more tensor of the flat buffer: each rank fills
+// its own numbers, all others are zero, and the sum of all is the table of
+// everybody. (A sum with zeros is exact.)
+class HeaderBlock {
+ public:
+  static constexpr std::size_t kNumbersPerRank = 4;
+  static std::size_t elements(int size) { return kNumbersPerRank * size; }
+
+  static void write(double* block, int size, int rank, const Snapshot& own,
+                    double compute_seconds) {
+    for (std::size_t i = 0; i < elements(size); ++i) block[i] = 0;
+    double* mine = block + kNumbersPerRank * rank;
+    mine[0] = own.contributions;
+    mine[1] = own.weight;
+    mine[2] = compute_seconds;
+    mine[3] = own.skipped;
+  }
+
+  static void read(const double* block, int size, RoundHeader* header) {
+    header->contributions = header->contributors = header->skipped = 0;
+    header->weight = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      const double* entry = block + kNumbersPerRank * rank;
+      const int contributions = static_cast<int>(entry[0]);
+      header->contributions += contributions;
+      header->contributors += contributions > 0 ? 1 : 0;
+      header->weight += entry[1];
+      header->skipped += static_cast<int>(entry[3]);
+      header->contributions_of[rank] = contributions;
+      header->compute_seconds_of[rank] = entry[2];
+    }
+  }
+};
+
+}  // namespace hvd_partial
+
+#endif  // HVD_PARTIAL_ENGINE_ROUND_HEADER_H_

@@ -1,0 +1,315 @@
+// Copyright 2026 The hvd_partial authors.
+// SPDX-License-Identifier: Apache-2.0
+
+#include "protocol/coordinator.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+namespace hvd_partial {
+namespace {
+
+// First line in which two signatures differ, as a sentence.
+std::string describe_difference(const std::string& name, int first_rank, const std::string& first,
+                                int other_rank, const std::string& other) {
+  std::istringstream a(first), b(other);
+  std::string line_a, line_b;
+  while (true) {
+    const bool more_a = static_cast<bool>(std::getline(a, line_a));
+    const bool more_b = static_cast<bool>(std::getline(b, line_b));
+    if (!more_a) line_a = "nothing more";
+    if (!more_b) line_b = "nothing more";
+    if (line_a != line_b || (!more_a && !more_b)) break;
+  }
+  return "the ranks disagree about channel '" + name + "': rank " + std::to_string(first_rank) +
+         " has '" + line_a + "' where rank " + std::to_string(other_rank) + " has '" + line_b +
+         "'. Give every rank the same tensors (number, order, shapes, dtypes) and the same "
+         "options.";
+}
+
+// Signs of life to ranks that have left: often enough for any silence limit
+// that makes sense, seldom enough to cost nothing.
+constexpr double kStillTrainingInterval = 1.0;
+
+}  // namespace
+
+Coordinator::Coordinator(int size) : size_(size), gone_(size, false) { active_.reserve(size); }
+
+Coordinator::ChannelState* Coordinator::find(const std::string& name) {
+  for (auto& channel : channels_) {
+    if (channel->name == name) return channel.get();
+  }
+  return nullptr;
+}
+
+Coordinator::ChannelState* Coordinator::find(ChannelId id) {
+  return id < channels_.size() ? channels_[id].get() : nullptr;
+}
+
+void Coordinator::handle(int from, const Message& message, double now, std::vector<Outgoing>* out) {
+  if (const auto* m = std::get_if<Call>(&message)) {
+    call(from, *m, now, out);
+  } else if (const auto* m = std::get_if<OpenChannel>(&message)) {
+    open(from, *m, now, out);
+  } else if (const auto* m = std::get_if<SetMode>(&message)) {
+    set_mode(*m, now, out);
+  } else if (const auto* m = std::get_if<Flush>(&message)) {
+    ChannelState* channel = find(m->channel);
+    if (channel != nullptr && channel->presence[from] == Presence::kActive) {
+      channel->presence[from] = Presence::kFlushing;
+      channel->waiting[from] = false;
+      trigger(channel, now, out);
+    }
+  } else if (const auto* m = std::get_if<Leave>(&message)) {
+    leave(from, find(m->channel), m->holds_contribution, now, out);
+  } else if (std::holds_alternative<Goodbye>(message)) {
+    goodbye(from, now, out);
+  } else if (const auto* m = std::get_if<Abort>(&message)) {
+    out->push_back({kEverybody, Aborted{from, m->reason}});
+  }
+  // Anything else is not for a coordinator; a rank of this build never sends it.
+}
+
+void Coordinator::open(int from, const OpenChannel& message, double now,
+                       std::vector<Outgoing>* out) {
+  ChannelState* channel = find(message.name);
+  if (channel == nullptr) {
+    auto created = std::make_unique<ChannelState>();
+    created->id = static_cast<ChannelId>(channels_.size());
+    created->name = message.name;
+    created->signature = message.signature;
+    created->first_opener = from;
+    created->mode = default_mode_.value_or(message.mode);
+    created->grace_option = message.grace_seconds;
+    created->presence.assign(size_, Presence::kAbsent);
+    for (int rank = 0; rank < size_; ++rank) {
+      if (gone_[rank]) created->presence[rank] = Presence::kLeft;
+    }
+    created->waiting.assign(size_, false);
+    created->arrived.assign(size_, 0);
+    channels_.push_back(std::move(created));
+    channel = channels_.back().get();
+  }
+
+  if (channel->rejection.empty() && channel->signature != message.signature) {
+    channel->rejection = describe_difference(channel->name, channel->first_opener,
+                                             channel->signature, from, message.signature);
+    for (int rank = 0; rank < size_; ++rank) {
+      const bool opened = channel->presence[rank] != Presence::kAbsent && !gone_[rank];
+      if (opened) out->push_back({rank, ChannelRejected{channel->name, channel->rejection}});
+    }
+  }
+  channel->presence[from] = Presence::kActive;
+  channel->members_changed = true;
+  if (!channel->rejection.empty()) {
+    out->push_back({from, ChannelRejected{channel->name, channel->rejection}});
+    return;
+  }
+  out->push_back({from, ChannelOpened{channel->name, channel->id}});
+  trigger(channel, now, out);
+}
+
+void Coordinator::call(int from, const Call& message, double now, std::vector<Outgoing>* out) {
+  ChannelState* channel = find(message.channel);
+  if (channel == nullptr || channel->presence[from] != Presence::kActive) return;
+
+  if (message.round < channel->next_round) {
+    // Too late for the round it was computing for; how late, the grace learns.
+    const double quorum = channel->grace.quorum_time(message.round);
+    if (quorum >= 0) channel->grace.on_deviation(now - quorum);
+  } else if (message.waiting && message.round == channel->next_round && !channel->waiting[from]) {
+    channel->waiting[from] = true;
+    channel->arrived[from] = now;
+    const double quorum = channel->grace.quorum_time(message.round);
+    if (quorum >= 0) channel->grace.on_deviation(now - quorum);
+    trigger(channel, now, out);
+  }
+
+  if (now >= still_training_sent_ + kStillTrainingInterval) {
+    still_training_sent_ = now;
+    for (int rank = 0; rank < size_; ++rank) {
+      if (gone_[rank]) out->push_back({rank, StillTraining{}});
+    }
+  }
+}
+
+void Coordinator::set_mode(const SetMode& message, double now, std::vector<Outgoing>* out) {
+  if (!valid(message.mode, size_)) return;  // checked where it was set
+  if (message.channel != kAllChannels) {
+    if (ChannelState* channel = find(message.channel)) {
+      channel->mode = message.mode;
+      channel->deadline = kNever;
+      trigger(channel, now, out);
+    }
+    return;
+  }
+  default_mode_ = message.mode;
+  for (auto& channel : channels_) {
+    channel->mode = message.mode;
+    channel->deadline = kNever;
+    trigger(channel.get(), now, out);
+  }
+}
+
+void Coordinator::leave(int from, ChannelState* channel, bool holds_contribution, double now,
+                        std::vector<Outgoing>* out) {
+  if (channel == nullptr) return;
+  Presence& presence = channel->presence[from];
+  if (presence == Presence::kDeparting || presence == Presence::kLeft) return;
+  const bool contributes = holds_contribution && presence != Presence::kAbsent;
+  presence = contributes ? Presence::kDeparting : Presence::kLeft;
+  channel->members_changed = true;
+  channel->waiting[from] = false;
+  trigger(channel, now, out);
+}
+
+void Coordinator::goodbye(int from, double now, std::vector<Outgoing>* out) {
+  if (gone_[from]) return;
+  gone_[from] = true;
+  // Leave messages came before, for the channels that this rank had opened.
+  for (auto& channel : channels_) leave(from, channel.get(), false, now, out);
+  if (all_gone()) out->push_back({kEverybody, AllGone{}});
+}
+
+bool Coordinator::all_gone() const {
+  return std::all_of(gone_.begin(), gone_.end(), [](bool gone) { return gone; });
+}
+
+bool Coordinator::on_peer_lost(int peer, const std::string& reason, std::vector<Outgoing>* out) {
+  if (gone_[peer]) {
+    // It stopped waiting for the others. A round that still wants its last
+    // contribution must go on without.
+    bool needed = false;
+    for (auto& channel : channels_) needed |= channel->presence[peer] == Presence::kDeparting;
+    if (!needed) return false;
+  }
+  out->push_back({kEverybody, PeerLost{peer, reason}});
+  return true;
+}
+
+bool Coordinator::quorum_reached(const ChannelState& channel,
+                                 const std::vector<int>& active) const {
+  if (channel.mode.kind == ModeKind::kDesignated) {
+    return channel.waiting[designated_rank(channel.mode.seed, channel.next_round, active)];
+  }
+  const auto waiting =
+      std::count_if(active.begin(), active.end(), [&](int rank) { return channel.waiting[rank]; });
+  const int required = std::min<int>(required_ranks(channel.mode, size_), active.size());
+  return waiting >= required;
+}
+
+double Coordinator::grace_of(const ChannelState& channel) const {
+  switch (channel.mode.kind) {
+    case ModeKind::kSync:
+    case ModeKind::kAsync:
+      return 0;
+    case ModeKind::kSolo:
+    case ModeKind::kDesignated:
+      return std::max(channel.grace_option, 0.0);
+    case ModeKind::kMajority:
+    case ModeKind::kQuorum:
+      return channel.grace_option >= 0 ? channel.grace_option : channel.grace.seconds();
+  }
+  return 0;
+}
+
+void Coordinator::note_quorum(ChannelState* channel, double now) {
+  if (channel->grace.quorum_time(channel->next_round) >= 0) return;
+  channel->grace.on_quorum(channel->next_round, now);
+  for (int rank : active_) {
+    const bool completed_it = channel->arrived[rank] == now;
+    if (channel->waiting[rank] && !completed_it) {
+      channel->grace.on_deviation(now - channel->arrived[rank]);
+    }
+  }
+}
+
+void Coordinator::trigger(ChannelState* channel, double now, std::vector<Outgoing>* out) {
+  if (!channel->rejection.empty()) return;
+  active_.clear();
+  bool flushing = false;
+  for (int rank = 0; rank < size_; ++rank) {
+    switch (channel->presence[rank]) {
+      case Presence::kAbsent:
+        return;  // rounds start when everybody who has not left has opened the channel
+      case Presence::kActive:
+        active_.push_back(rank);
+        break;
+      case Presence::kFlushing:
+        flushing = true;
+        break;
+      case Presence::kDeparting:
+      case Presence::kLeft:
+        break;
+    }
+  }
+  if (active_.empty()) {
+    if (flushing) activate(channel, /*flush=*/true, now, out);
+    return;
+  }
+  if (!quorum_reached(*channel, active_)) {
+    channel->deadline = kNever;
+    return;
+  }
+  note_quorum(channel, now);
+  const bool everybody =
+      std::all_of(active_.begin(), active_.end(), [&](int rank) { return channel->waiting[rank]; });
+  if (!everybody) {
+    if (channel->deadline == kNever) channel->deadline = now + grace_of(*channel);
+    if (now < channel->deadline) return;
+  }
+  activate(channel, /*flush=*/false, now, out);
+}
+
+void Coordinator::announce_members(ChannelState* channel, std::vector<Outgoing>* out) {
+  if (!channel->members_changed) return;
+  channel->members_changed = false;
+  Members message{channel->id, std::vector<std::uint64_t>((size_ + 63) / 64, 0)};
+  for (int rank = 0; rank < size_; ++rank) {
+    if (channel->presence[rank] != Presence::kLeft) message.bits[rank / 64] |= 1ull << (rank % 64);
+  }
+  for (int rank = 0; rank < size_; ++rank) {
+    if (channel->presence[rank] != Presence::kLeft) out->push_back({rank, message});
+  }
+}
+
+void Coordinator::activate(ChannelState* channel, bool flush, double now,
+                           std::vector<Outgoing>* out) {
+  if (channel->grace.quorum_time(channel->next_round) < 0) {
+    channel->grace.on_quorum(channel->next_round, now);
+  }
+  announce_members(channel, out);
+  const Activate message{channel->id, channel->next_round, channel->mode, flush};
+  for (int rank = 0; rank < size_; ++rank) {
+    Presence& presence = channel->presence[rank];
+    if (presence == Presence::kLeft) continue;
+    out->push_back({rank, message});
+    if (presence == Presence::kDeparting) {
+      presence = Presence::kLeft;
+      channel->members_changed = true;
+    }
+    if (presence == Presence::kFlushing && flush) presence = Presence::kActive;
+  }
+  std::fill(channel->waiting.begin(), channel->waiting.end(), false);
+  channel->deadline = kNever;
+  ++channel->next_round;
+}
+
+void Coordinator::tick(double now, std::vector<Outgoing>* out) {
+  for (auto& channel : channels_) {
+    if (channel->deadline <= now) trigger(channel.get(), now, out);
+  }
+}
+
+double Coordinator::next_deadline() const {
+  double deadline = kNever;
+  for (const auto& channel : channels_) deadline = std::min(deadline, channel->deadline);
+  return deadline;
+}
+
+double Coordinator::grace_seconds(ChannelId channel) const {
+  return channel < channels_.size() ? grace_of(*channels_[channel]) : -1;
+}
+
+}  // namespace hvd_partial

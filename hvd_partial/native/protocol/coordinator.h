@@ -1,0 +1,97 @@
+// Copyright 2026 The hvd_partial authors.
+// SPDX-License-Identifier: Apache-2.0
+
+#ifndef HVD_PARTIAL_PROTOCOL_COORDINATOR_H_
+#define HVD_PARTIAL_PROTOCOL_COORDINATOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "protocol/grace.h"
+#include "protocol/messages.h"
+
+namespace hvd_partial {
+
+// Decides, for all ranks, when the rounds of each channel start, in which
+// mode, and who takes part. Lives on rank 0. A pure state machine: messages
+// and the time go in, messages come out.
+class Coordinator {
+ public:
+  static constexpr int kEverybody = -1;
+  struct Outgoing {
+    int to;  // a rank or kEverybody
+    Message message;
+  };
+
+  explicit Coordinator(int size);
+
+  // Appends what is to be sent to `out`.
+  void handle(int from, const Message& message, double now, std::vector<Outgoing>* out);
+  // A process died. False if it had said goodbye before, which harms nobody.
+  bool on_peer_lost(int peer, const std::string& reason, std::vector<Outgoing>* out);
+  // To be called at next_deadline() or later.
+  void tick(double now, std::vector<Outgoing>* out);
+  double next_deadline() const;
+
+  // Grace in force on the channel, in seconds; negative if there is none such.
+  double grace_seconds(ChannelId channel) const;
+  bool all_gone() const;
+
+ private:
+  enum class Presence : std::uint8_t {
+    kAbsent,     // has not opened the channel
+    kActive,     // counts
+    kFlushing,   // takes part in rounds, is not waited for
+    kDeparting,  // has left, takes part in one more round
+    kLeft,
+  };
+
+  struct ChannelState {
+    ChannelId id = 0;
+    std::string name;
+    std::string signature;
+    int first_opener = 0;
+    std::string rejection;  // not empty: the ranks disagree
+    Mode mode;
+    double grace_option = -1;
+    GraceEstimator grace;
+    std::uint64_t next_round = 0;
+    std::vector<Presence> presence;
+    std::vector<bool> waiting;    // for next_round
+    std::vector<double> arrived;  // when, for those waiting
+    bool members_changed = true;  // since they were last announced
+    double deadline = kNever;     // end of the present grace
+  };
+
+  void open(int from, const OpenChannel& message, double now, std::vector<Outgoing>* out);
+  void call(int from, const Call& message, double now, std::vector<Outgoing>* out);
+  void leave(int from, ChannelState* channel, bool holds_contribution, double now,
+             std::vector<Outgoing>* out);
+  void goodbye(int from, double now, std::vector<Outgoing>* out);
+  void set_mode(const SetMode& message, double now, std::vector<Outgoing>* out);
+
+  // Starts the next round of the channel if its time has come.
+  void trigger(ChannelState* channel, double now, std::vector<Outgoing>* out);
+  void activate(ChannelState* channel, bool flush, double now, std::vector<Outgoing>* out);
+  void announce_members(ChannelState* channel, std::vector<Outgoing>* out);
+  bool quorum_reached(const ChannelState& channel, const std::vector<int>& active) const;
+  void note_quorum(ChannelState* channel, double now);
+  double grace_of(const ChannelState& channel) const;
+  ChannelState* find(const std::string& name);
+  ChannelState* find(ChannelId id);
+
+  const int size_;
+  std::vector<std::unique_ptr<ChannelState>> channels_;  // index = id
+  std::vector<bool> gone_;                               // said goodbye
+  std::optional<Mode> default_mode_;                     // set for all channels, also future ones
+  double still_training_sent_ = -kNever;
+  std::vector<int> active_;  // scratch of trigger()
+};
+
+}  // namespace hvd_partial
+
+#endif  // HVD_PARTIAL_PROTOCOL_COORDINATOR_H_

@@ -1,0 +1,122 @@
+// Copyright 2026 The hvd_partial authors.
+// SPDX-License-Identifier: Apache-2.0
+
+#ifndef HVD_PARTIAL_PROTOCOL_MESSAGES_H_
+#define HVD_PARTIAL_PROTOCOL_MESSAGES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "protocol/mode.h"
+
+namespace hvd_partial {
+
+// Control messages between the ranks and the coordinator (rank 0). Messages
+// of one pair arrive in order; nothing is assumed between pairs.
+
+using ChannelId = std::uint16_t;
+constexpr ChannelId kAllChannels = 0xFFFF;
+
+// ---- rank to coordinator ----------------------------------------------------
+
+// This rank has opened a channel. `signature` holds a line for every property
+// in which the ranks must agree.
+struct OpenChannel {
+  std::string name;
+  std::string signature;
+  Mode mode;
+  double grace_seconds = -1;  // negative: learned
+};
+
+// This rank called allreduce: it has deposited, and `round` is the oldest
+// round whose result it has not applied.
+struct Call {
+  ChannelId channel = 0;
+  std::uint64_t round = 0;
+  bool waiting = false;  // it holds no unapplied result: it asks for `round`
+  double compute_seconds = 0;
+};
+
+struct SetMode {
+  ChannelId channel = kAllChannels;
+  Mode mode;
+};
+
+// This rank makes no contribution before all ranks have met.
+struct Flush {
+  ChannelId channel = 0;
+};
+
+// This rank is done with the channel. If it holds a contribution it takes
+// part in one more round.
+struct Leave {
+  ChannelId channel = 0;
+  bool holds_contribution = false;
+};
+
+// This rank is done with all channels, also those opened later.
+struct Goodbye {};
+
+// This rank gives up, for all.
+struct Abort {
+  std::string reason;
+};
+
+// ---- coordinator to rank ----------------------------------------------------
+
+struct ChannelOpened {
+  std::string name;
+  ChannelId channel = 0;
+};
+
+struct ChannelRejected {
+  std::string name;
+  std::string reason;
+};
+
+// The ranks that take part in the rounds activated from now on; a bit each.
+struct Members {
+  ChannelId channel = 0;
+  std::vector<std::uint64_t> bits;
+};
+
+// Round `round` starts now.
+struct Activate {
+  ChannelId channel = 0;
+  std::uint64_t round = 0;
+  Mode mode;
+  bool flush = false;  // all ranks have met: the last round of the flush
+};
+
+struct PeerLost {
+  std::int32_t peer = 0;
+  std::string reason;
+};
+
+struct Aborted {
+  std::int32_t peer = 0;
+  std::string reason;
+};
+
+// To ranks that have said goodbye: others are still making rounds.
+struct StillTraining {};
+
+// All ranks have said goodbye.
+struct AllGone {};
+
+using Message =
+    std::variant<OpenChannel, Call, SetMode, Flush, Leave, Goodbye, Abort, ChannelOpened,
+                 ChannelRejected, Members, Activate, PeerLost, Aborted, StillTraining, AllGone>;
+
+// Replaces what `buffer` holds.
+void encode(const Message& message, std::vector<std::uint8_t>* buffer);
+// Empty for anything that is not exactly one well-formed message.
+std::optional<Message> decode(const std::uint8_t* data, std::size_t size);
+
+}  // namespace hvd_partial
+
+#endif  // HVD_PARTIAL_PROTOCOL_MESSAGES_H_
