@@ -154,9 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             **environment.describe(),
             "ranks": options.np,
             "scenario": SCENARIOS[options.scenario],
-            "arguments": {
-                k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()
-            },
+            "arguments": {**vars(options), "json": str(options.json)},
             "seconds": round(seconds, 1),
         },
     }

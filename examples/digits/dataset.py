@@ -59,7 +59,7 @@ class MlxtendDigits(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
         }
 
     def _generate_examples(
-        self, images: np.ndarray, labels: np.ndarray
+        self, images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         for index, (image, label) in enumerate(zip(images, labels, strict=True)):
             yield index, {"image": image, "label": int(label)}

@@ -48,7 +48,7 @@ def launch(
 ) -> list[Event]:
     """Trains `runs`, one after the other, in `processes` processes under one `horovodrun`.
 
-    Runs of Horovod's optimizer and others cannot share a launch: they need different Keras versions.
+    Runs of Horovod's optimizer and of others need different Keras versions: a launch for each.
 
     Args:
       runs: What to train.

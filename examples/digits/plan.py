@@ -1,6 +1,6 @@
 # Copyright 2026 The hvd_partial authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be trained: one `Run` for each line of the table, and the delays that all of them meet."""
+"""What is to be trained, one `Run` for each line of the table, and the delays that all meet."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Run:
       batch_size: Examples in a local batch.
       optimizer: "sgd" (momentum 0.9) or "adam".
       learning_rate: The optimizer's.
-      staleness: Weight of late contributions: "inverse", "full" or another name hvd_partial knows.
-      step_seconds: What a step of a rank that is not late takes; a small model's step is padded to it
-        by sleeping.
+      staleness: Weight of late contributions: "inverse", "full" or another that hvd_partial knows.
+      step_seconds: What a step of a rank that is not late takes; the small model's own step is
+        padded to it by sleeping.
       time_scale: Factor on `step_seconds` and on the delays.
     """
 
