@@ -1,0 +1,292 @@
+// Copyright 2026 The hvd_partial authors.
+// SPDX-License-Identifier: Apache-2.0
+
+#include "protocol/coordinator.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace hvd_partial {
+namespace {
+
+constexpr ChannelId kChannel = 0;
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  void start(int size, Mode mode, double grace = 0) {
+    size_ = size;
+    coordinator_ = std::make_unique<Coordinator>(size);
+    for (int rank = 0; rank < size; ++rank) {
+      send(rank, OpenChannel{"c", "same", mode, grace});
+      EXPECT_TRUE(take<Activate>().empty());
+    }
+    out_.clear();
+  }
+
+  void send(int from, const Message& message) {
+    coordinator_->handle(from, message, now_, &out_);
+  }
+  void call(int rank, bool waiting = true) { send(rank, Call{kChannel, round_, waiting, 0.1}); }
+  void tick(double now) {
+    now_ = now;
+    coordinator_->tick(now, &out_);
+  }
+
+  // All messages of a kind since the last look.
+  template <typename T>
+  std::vector<std::pair<int, T>> take() {
+    std::vector<std::pair<int, T>> found;
+    for (const auto& [to, message] : out_) {
+      if (const auto* m = std::get_if<T>(&message)) found.emplace_back(to, *m);
+    }
+    return found;
+  }
+
+  // Expects that `round_` was activated on exactly these ranks.
+  void expect_activated(const std::set<int>& ranks, bool flush = false) {
+    std::set<int> activated;
+    for (const auto& [to, message] : take<Activate>()) {
+      EXPECT_EQ(message.round, round_);
+      EXPECT_EQ(message.flush, flush);
+      activated.insert(to);
+    }
+    EXPECT_EQ(activated, ranks) << "round " << round_;
+    out_.clear();
+    ++round_;
+  }
+  void expect_nothing() { EXPECT_TRUE(take<Activate>().empty()) << "round " << round_; }
+
+  std::set<int> everybody() const {
+    std::set<int> ranks;
+    for (int rank = 0; rank < size_; ++rank) ranks.insert(rank);
+    return ranks;
+  }
+
+  int size_ = 0;
+  double now_ = 1;
+  std::uint64_t round_ = 0;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<Coordinator::Outgoing> out_;
+};
+
+TEST_F(CoordinatorTest, QuorumOfEachMode) {
+  const struct {
+    Mode mode;
+    int required;
+  } cases[] = {{{ModeKind::kSync}, 5},
+               {{ModeKind::kMajority}, 3},
+               {{ModeKind::kSolo}, 1},
+               {{ModeKind::kAsync}, 1},
+               {{ModeKind::kQuorum, 4}, 4}};
+  for (const auto& [mode, required] : cases) {
+    SCOPED_TRACE(to_string(mode));
+    round_ = 0;
+    start(5, mode);
+    for (int round = 0; round < 3; ++round) {
+      for (int rank = 0; rank < required - 1; ++rank) {
+        call(rank);
+        expect_nothing();
+      }
+      call(required - 1);
+      expect_activated(everybody());
+    }
+  }
+}
+
+TEST_F(CoordinatorTest, DesignatedWaitsForTheDrawnRank) {
+  const Mode mode{ModeKind::kDesignated, 0, 42};
+  start(4, mode);
+  std::set<int> drawn;
+  for (int i = 0; i < 64; ++i) {
+    const int initiator = designated_rank(42, round_, {0, 1, 2, 3});
+    drawn.insert(initiator);
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == initiator) continue;
+      call(rank);
+      expect_nothing();
+    }
+    call(initiator);
+    expect_activated(everybody());
+  }
+  EXPECT_EQ(drawn, everybody()) << "each rank is drawn now and then";
+}
+
+TEST_F(CoordinatorTest, CallsThatDoNotWaitOrAreStaleDoNotCount) {
+  start(3, {ModeKind::kMajority});
+  call(0);
+  call(1, /*waiting=*/false);
+  expect_nothing();
+  call(0);  // twice is still one rank
+  expect_nothing();
+  call(2);
+  expect_activated(everybody());
+  send(1, Call{kChannel, 0, true, 0.1});  // asks for a round that was activated already
+  call(2);
+  expect_nothing();
+  call(0);
+  expect_activated(everybody());
+}
+
+TEST_F(CoordinatorTest, RoundsStartWhenAllHaveOpened) {
+  coordinator_ = std::make_unique<Coordinator>(2);
+  send(0, OpenChannel{"c", "same", {ModeKind::kSolo}, 0});
+  call(0);
+  expect_nothing();
+  send(1, OpenChannel{"c", "same", {ModeKind::kSolo}, 0});
+  expect_activated({0, 1});
+}
+
+TEST_F(CoordinatorTest, DisagreementReachesEveryRank) {
+  coordinator_ = std::make_unique<Coordinator>(3);
+  send(0, OpenChannel{"c", "2 tensors\nfloat32[3]", {ModeKind::kSolo}, 0});
+  send(2, OpenChannel{"c", "2 tensors\nfloat32[4]", {ModeKind::kSolo}, 0});
+  send(1, OpenChannel{"c", "2 tensors\nfloat32[3]", {ModeKind::kSolo}, 0});
+  std::set<int> told;
+  for (const auto& [to, message] : take<ChannelRejected>()) {
+    told.insert(to);
+    EXPECT_NE(message.reason.find("rank 0 has 'float32[3]' where rank 2 has 'float32[4]'"),
+              std::string::npos)
+        << message.reason;
+  }
+  EXPECT_EQ(told, (std::set<int>{0, 1, 2}));
+  call(0);
+  expect_nothing();
+}
+
+TEST_F(CoordinatorTest, GraceWaitsForTheRestAndNotLonger) {
+  start(4, {ModeKind::kMajority}, /*grace=*/0.5);
+  call(0);
+  EXPECT_EQ(coordinator_->next_deadline(), kNever);
+  call(1);
+  expect_nothing();
+  EXPECT_DOUBLE_EQ(coordinator_->next_deadline(), 1.5);
+  call(2);
+  tick(1.4);
+  expect_nothing();
+  tick(1.5);
+  expect_activated(everybody());
+  EXPECT_EQ(coordinator_->next_deadline(), kNever);
+
+  for (int rank = 0; rank < 4; ++rank) {
+    expect_nothing();
+    call(rank);
+  }
+  expect_activated(everybody());  // at once, all are here
+}
+
+TEST_F(CoordinatorTest, LearnedGraceFollowsJitterAndIsBounded) {
+  start(4, {ModeKind::kMajority}, /*grace=*/-1);
+  const auto run = [this](double jitter, double late, int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      const double begin = now_ + 0.1;
+      for (int rank = 0; rank < 4; ++rank) {
+        const double arrival = begin + jitter * rank + (rank == 3 ? late : 0);
+        while (coordinator_->next_deadline() < arrival) tick(coordinator_->next_deadline());
+        now_ = arrival;
+        send(rank, Call{kChannel, round_, take<Activate>().empty(), 0.1});
+      }
+      ASSERT_FALSE(take<Activate>().empty());
+      out_.clear();
+      ++round_;
+    }
+  };
+  run(/*jitter=*/0.001, /*late=*/0, 80);
+  EXPECT_GT(coordinator_->grace_seconds(kChannel), 0.002) << "covers the jitter";
+  EXPECT_LT(coordinator_->grace_seconds(kChannel), 0.011) << "a tenth of the interval";
+  run(/*jitter=*/0.001, /*late=*/0.5, 80);
+  EXPECT_LT(coordinator_->grace_seconds(kChannel), 0.07) << "a late rank does not raise it";
+}
+
+TEST_F(CoordinatorTest, ModeChangeHoldsForTheNextRoundOfEveryRank) {
+  start(4, {ModeKind::kSync});
+  call(0);
+  expect_nothing();
+  send(3, SetMode{kChannel, {ModeKind::kSolo}});
+  for (const auto& [to, message] : take<Activate>()) EXPECT_EQ(message.mode.kind, ModeKind::kSolo);
+  expect_activated(everybody());
+  send(1, SetMode{kAllChannels, {ModeKind::kQuorum, 2}});
+  call(2);
+  expect_nothing();
+  call(1);
+  expect_activated(everybody());
+}
+
+TEST_F(CoordinatorTest, ModeForAllHoldsForChannelsOpenedLater) {
+  start(2, {ModeKind::kSync});
+  send(1, SetMode{kAllChannels, {ModeKind::kSolo}});
+  for (int rank = 0; rank < 2; ++rank) send(rank, OpenChannel{"late", "x", {ModeKind::kSync}, 0});
+  out_.clear();
+  send(0, Call{1, 0, true, 0});
+  ASSERT_EQ(take<Activate>().size(), 2u);
+  EXPECT_EQ(take<Activate>()[0].second.mode.kind, ModeKind::kSolo);
+}
+
+TEST_F(CoordinatorTest, FlushingRanksAreNotWaitedFor) {
+  start(3, {ModeKind::kSync});
+  send(0, Flush{kChannel});
+  call(1);
+  expect_nothing();
+  call(2);
+  expect_activated(everybody());  // they take part all the same
+  send(1, Flush{kChannel});
+  call(2);
+  expect_activated(everybody());
+  send(2, Flush{kChannel});
+  expect_activated(everybody(), /*flush=*/true);
+  call(0);  // and all count again
+  call(1);
+  expect_nothing();
+  call(2);
+  expect_activated(everybody());
+}
+
+TEST_F(CoordinatorTest, LeavingRankContributesOnceMore) {
+  start(3, {ModeKind::kSync});
+  send(0, Leave{kChannel, /*holds_contribution=*/true});
+  call(1);
+  call(2);
+  expect_activated({0, 1, 2});
+  call(1);
+  expect_nothing();
+  send(2, Leave{kChannel, /*holds_contribution=*/false});
+  for (const auto& [to, message] : take<Members>()) EXPECT_EQ(message.bits[0], 0b010u);
+  expect_activated({1});
+}
+
+TEST_F(CoordinatorTest, GoodbyeOfAllEndsTheJob) {
+  start(2, {ModeKind::kSync});
+  send(1, Goodbye{});
+  EXPECT_TRUE(take<AllGone>().empty());
+  now_ += 10;
+  call(0);
+  ASSERT_EQ(take<StillTraining>().size(), 1u);
+  EXPECT_EQ(take<StillTraining>()[0].first, 1);
+  expect_activated({0});
+  send(0, Goodbye{});
+  EXPECT_EQ(take<AllGone>().size(), 1u);
+}
+
+TEST_F(CoordinatorTest, DeathIsToldToAllUnlessItHadSaidGoodbye) {
+  start(3, {ModeKind::kSolo});
+  EXPECT_TRUE(coordinator_->on_peer_lost(1, "gone", &out_));
+  ASSERT_EQ(take<PeerLost>().size(), 1u);
+  EXPECT_EQ(take<PeerLost>()[0].second.peer, 1);
+  out_.clear();
+  send(2, Goodbye{});
+  EXPECT_FALSE(coordinator_->on_peer_lost(2, "gone", &out_));
+  EXPECT_TRUE(take<PeerLost>().empty());
+}
+
+TEST_F(CoordinatorTest, AbortIsToldToAll) {
+  start(2, {ModeKind::kSolo});
+  send(1, Abort{"KeyError: 'loss'"});
+  ASSERT_EQ(take<Aborted>().size(), 1u);
+  EXPECT_EQ(take<Aborted>()[0].first, Coordinator::kEverybody);
+  EXPECT_EQ(take<Aborted>()[0].second.peer, 1);
+}
+
+}  // namespace
+}  // namespace hvd_partial
