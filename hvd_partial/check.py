@@ -103,6 +103,11 @@ def version(*distributions: str) -> str | None:
     return None
 
 
+def minor(version: str | None) -> list[str]:
+    """TensorFlow's C++ interface changes with every minor version: ["2", "18"] of "2.18.1"."""
+    return (version or "").split(".")[:2]
+
+
 def run_probe(command: list[str], seconds: float) -> Answer:
     """Runs a command that prints ANSWER and JSON; its last line of errors is the failure."""
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -221,7 +226,7 @@ def check_built(report: Report) -> None:
         )
     elif not (PACKAGE / "_tensorflow_ops.so").exists():
         report.add(group, name, "missing", "problem", BUILD_REMEDY)
-    elif installed != info["tensorflow"]:
+    elif minor(installed) != minor(info["tensorflow"]):
         report.add(
             group,
             name,
@@ -230,7 +235,7 @@ def check_built(report: Report) -> None:
             f"pip install tensorflow-cpu=={info['tensorflow']}, or {BUILD_REMEDY}",
         )
     else:
-        report.add(group, name, f"for TensorFlow {info['tensorflow']}, as installed")
+        report.add(group, name, f"for TensorFlow {info['tensorflow']}, fits {installed}")
 
 
 def check_engine(report: Report) -> None:

@@ -99,6 +99,11 @@ def test_an_op_library_for_another_tensorflow(machine: Machine) -> None:
     assert machine.launches == 0, "nothing is launched where it cannot work"
 
 
+def test_an_op_library_for_another_patch_release_fits(machine: Machine) -> None:
+    machine.versions["tensorflow-cpu"] = "2.18.0"
+    assert problems() == {}
+
+
 def test_a_tensorflow_that_horovod_does_not_build_with(machine: Machine) -> None:
     machine.versions["tensorflow-cpu"] = "2.21.0"
     assert "2.16 to 2.18" in problems()["TensorFlow"].remedy
