@@ -1,0 +1,295 @@
+// Copyright 2026 The hvd_partial authors.
+// SPDX-License-Identifier: Apache-2.0
+
+#include "transport/ucx_transport.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "transport/lost_peers.h"
+#include "transport/parker.h"
+#include "transport/ucx_bulk.h"
+#include "transport/ucx_control.h"
+#include "transport/ucx_worker.h"
+
+namespace hvd_partial {
+namespace {
+
+constexpr int kMaxRanks = 1 << 16;  // a UCX tag has 16 bits for the sender
+
+constexpr std::uint32_t kAddressMagic = 0x48564455;  // "HVDU"
+constexpr std::uint32_t kAddressVersion = 1;
+
+// A close() takes at most twice this, plus what UCX needs to clean up.
+constexpr double kFlushSeconds = 0.25;
+
+// A send that waits for room in a peer's queue in shared memory gives no event
+// when there is room again, and keeps UCX from arming. These many times
+// wait() returns at once, hoping that it is a matter of microseconds; then it
+// sleeps longer and longer.
+constexpr int kPatientTurns = 20;
+constexpr double kFirstPause = 20e-6;
+constexpr double kLongestPause = 1e-3;
+
+// FNV-1a: a truncated or mixed-up address must not reach UCX, which trusts it.
+std::uint64_t checksum(const std::uint8_t* data, std::size_t size) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (std::size_t i = 0; i < size; ++i) hash = (hash ^ data[i]) * 1099511628211ULL;
+  return hash;
+}
+
+std::string to_string(const std::vector<std::uint8_t>& bytes) {
+  return std::string(bytes.begin(), bytes.end());
+}
+
+class UcxTransport final : public Transport {
+ public:
+  UcxTransport(int rank, int size, std::unique_ptr<UcxWorker> control,
+               std::unique_ptr<UcxWorker> bulk)
+      : rank_(rank),
+        size_(size),
+        lost_(size),
+        control_(rank, size, std::move(control), &lost_),
+        bulk_(rank, size, std::move(bulk), &lost_) {}
+  ~UcxTransport() override { UcxTransport::close(); }
+
+  Status open();
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::vector<std::uint8_t> address() const override;
+  Status connect(const std::vector<std::vector<std::uint8_t>>& addresses) override;
+  void set_listener(TransportListener* listener) override {
+    listener_ = listener;
+    listened_ |= listener != nullptr;
+  }
+
+  void send_control(int to, const std::uint8_t* data, std::size_t size) override;
+  void send(int to, std::uint64_t tag, const void* data, std::size_t size,
+            Completion* completion) override {
+    bulk_.send(to, tag, data, size, completion);
+  }
+  void recv(int from, std::uint64_t tag, void* data, std::size_t size,
+            Completion* completion) override {
+    bulk_.recv(from, tag, data, size, completion);
+  }
+  void cancel_all() override { bulk_.cancel_all(); }
+
+  bool progress() override;
+  void wait(double seconds) override;
+  void wake() override { parker_.wake(); }
+  void close() override;
+
+  TransportCounters counters() const override {
+    return {control_.messages_sent(), bulk_.bytes_sent(), bulk_.bytes_received()};
+  }
+
+ private:
+  Status parse_address(int from, const std::vector<std::uint8_t>& bytes,
+                       std::vector<std::uint8_t>* control, std::vector<std::uint8_t>* bulk) const;
+  bool report();
+  // Before there is a listener, everything waits for it; after it has gone,
+  // nobody wants to know.
+  bool may_report() const {
+    return listened_ && (control_.has_arrived() || lost_.has_unreported());
+  }
+
+  const int rank_;
+  const int size_;
+  Parker parker_;
+  LostPeers lost_;
+  UcxControl control_;
+  UcxBulk bulk_;
+  TransportListener* listener_ = nullptr;
+  bool listened_ = false;
+  bool connected_ = false;
+  bool closed_ = false;
+  bool moved_ = true;        // since the last wait()
+  int fruitless_turns_ = 0;  // of wait() without a move in between, while UCX could not arm
+};
+
+Status UcxTransport::open() {
+  if (Status status = parker_.open(); !status.ok()) return status;
+  if (Status status = parker_.watch(control_.worker().event_fd()); !status.ok()) return status;
+  if (Status status = parker_.watch(bulk_.worker().event_fd()); !status.ok()) return status;
+  return control_.open();
+}
+
+std::vector<std::uint8_t> UcxTransport::address() const {
+  std::vector<std::uint8_t> body;
+  ByteWriter writer(&body);
+  writer.put(kAddressMagic);
+  writer.put(kAddressVersion);
+  writer.put(static_cast<std::int32_t>(rank_));
+  writer.put(static_cast<std::int32_t>(size_));
+  writer.put(to_string(control_.worker().address()));
+  writer.put(to_string(bulk_.worker().address()));
+  writer.put(checksum(body.data(), body.size()));
+  return body;
+}
+
+Status UcxTransport::parse_address(int from, const std::vector<std::uint8_t>& bytes,
+                                   std::vector<std::uint8_t>* control,
+                                   std::vector<std::uint8_t>* bulk) const {
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    return Status(code, "rank " + std::to_string(rank_) + ": the address of rank " +
+                            std::to_string(from) + " " + why);
+  };
+  ByteReader reader(bytes.data(), bytes.size());
+  const auto magic = reader.get<std::uint32_t>();
+  const auto version = reader.get<std::uint32_t>();
+  if (!reader.ok() || magic != kAddressMagic) {
+    return refuse(ErrorCode::kInvalidArgument,
+                  "(" + std::to_string(bytes.size()) +
+                      " bytes) is not an address of this transport: does `exchange` return what "
+                      "every rank passed in, in the order of ranks?");
+  }
+  if (version != kAddressVersion) {
+    return refuse(ErrorCode::kMismatch, "has version " + std::to_string(version) + ", expected " +
+                                            std::to_string(kAddressVersion) +
+                                            ": install the same hvd_partial on all ranks");
+  }
+  const auto its_rank = reader.get<std::int32_t>();
+  const auto its_size = reader.get<std::int32_t>();
+  const std::string its_control = reader.get_string();
+  const std::string its_bulk = reader.get_string();
+  const auto sum = reader.get<std::uint64_t>();
+  if (!reader.finished() || its_control.empty() || its_bulk.empty() ||
+      sum != checksum(bytes.data(), bytes.size() - sizeof(sum))) {
+    return refuse(ErrorCode::kInvalidArgument,
+                  "(" + std::to_string(bytes.size()) + " bytes) is damaged or incomplete");
+  }
+  if (its_rank != from || its_size != size_) {
+    return refuse(ErrorCode::kMismatch, "comes from rank " + std::to_string(its_rank) + " of " +
+                                            std::to_string(its_size) + ", expected " +
+                                            std::to_string(from) + " of " + std::to_string(size_));
+  }
+  control->assign(its_control.begin(), its_control.end());
+  bulk->assign(its_bulk.begin(), its_bulk.end());
+  return {};
+}
+
+Status UcxTransport::connect(const std::vector<std::vector<std::uint8_t>>& addresses) {
+  const std::string me = "rank " + std::to_string(rank_) + ": ";
+  if (connected_ || closed_) {
+    return Status(ErrorCode::kInvalidArgument,
+                  me + (closed_ ? "connect() after close()" : "connected already"));
+  }
+  if (addresses.size() != static_cast<std::size_t>(size_)) {
+    return Status(ErrorCode::kInvalidArgument, me + "got addresses of " +
+                                                   std::to_string(addresses.size()) +
+                                                   " ranks, expected " + std::to_string(size_));
+  }
+  std::vector<std::vector<std::uint8_t>> control(addresses.size());
+  std::vector<std::vector<std::uint8_t>> bulk(addresses.size());
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    Status status = parse_address(static_cast<int>(i), addresses[i], &control[i], &bulk[i]);
+    if (!status.ok()) return status;
+  }
+  if (Status status = control_.connect(std::move(control)); !status.ok()) return status;
+  bulk_.connect(std::move(bulk));
+  connected_ = true;
+  return {};
+}
+
+void UcxTransport::send_control(int to, const std::uint8_t* data, std::size_t size) {
+  if (closed_ || to < 0 || to >= size_ || size > kMaxControlBytes) return;
+  if (!connected_ && to != rank_) return;
+  control_.send(to, data, size);
+}
+
+bool UcxTransport::progress() {
+  if (closed_) return false;
+  bool moved = bulk_.progress();
+  moved |= control_.progress();
+  moved |= report();
+  moved_ |= moved;
+  return moved;
+}
+
+bool UcxTransport::report() {
+  if (!may_report()) return false;
+  // In this order: what a peer said before it died comes first.
+  control_.deliver(listener_);
+  for (const auto& [peer, reason] : lost_.take_unreported()) {
+    if (listener_ != nullptr) listener_->on_peer_lost(peer, reason);
+  }
+  return true;
+}
+
+void UcxTransport::wait(double seconds) {
+  if (closed_) {
+    parker_.park(seconds);
+    return;
+  }
+  if (may_report() || seconds == 0) return;
+  const bool moved = std::exchange(moved_, false);
+  if (moved) fruitless_turns_ = 0;
+  if (control_.arm() && bulk_.arm()) {
+    fruitless_turns_ = 0;
+    parker_.park(seconds);
+    return;
+  }
+  if (++fruitless_turns_ <= kPatientTurns) return;
+  const int doublings = std::min(fruitless_turns_ - kPatientTurns, 20);
+  const double pause = std::min(kLongestPause, kFirstPause * static_cast<double>(1 << doublings));
+  parker_.park(seconds < 0 ? pause : std::min(seconds, pause));
+}
+
+void UcxTransport::close() {
+  if (std::exchange(closed_, true)) return;
+  listener_ = nullptr;
+  parker_.unwatch(control_.worker().event_fd());
+  parker_.unwatch(bulk_.worker().event_fd());
+  bulk_.close(kFlushSeconds);
+  control_.close(kFlushSeconds);
+}
+
+Status make_workers(std::unique_ptr<UcxWorker>* control, std::unique_ptr<UcxWorker>* bulk) {
+  UcxWorker::Options options;
+  if (Status status = control_options(&options); !status.ok()) return status;
+  if (Status status = UcxWorker::create(options, control); !status.ok()) return status;
+  if (Status status = bulk_options(&options); !status.ok()) return status;
+  return UcxWorker::create(options, bulk);
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_ucx_transport(int rank, int size, Status* status) {
+  if (size < 1 || size > kMaxRanks || rank < 0 || rank >= size) {
+    *status = Status(ErrorCode::kInvalidArgument,
+                     "rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                         ": ranks count from 0 to size - 1, and there are at most " +
+                         std::to_string(kMaxRanks));
+    return nullptr;
+  }
+  std::unique_ptr<UcxWorker> control;
+  std::unique_ptr<UcxWorker> bulk;
+  *status = make_workers(&control, &bulk);
+  if (status->ok()) {
+    auto transport =
+        std::make_unique<UcxTransport>(rank, size, std::move(control), std::move(bulk));
+    *status = transport->open();
+    if (status->ok()) return transport;
+  }
+  *status = Status(status->code(), "rank " + std::to_string(rank) + ": " + status->message());
+  return nullptr;
+}
+
+std::string ucx_transport_names() {
+  std::unique_ptr<UcxWorker> control;
+  std::unique_ptr<UcxWorker> bulk;
+  if (Status status = make_workers(&control, &bulk); !status.ok()) {
+    return "error: " + status.message() + "\n";
+  }
+  std::string text;
+  for (const std::string& name : control->transport_names()) text += "control " + name + "\n";
+  for (const std::string& name : bulk->transport_names()) text += "bulk " + name + "\n";
+  return text;
+}
+
+}  // namespace hvd_partial
