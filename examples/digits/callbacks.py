@@ -12,17 +12,6 @@ from typing import Any
 import tensorflow as tf
 
 
-class Pace(tf.keras.callbacks.Callback):
-    """Sleeps before each batch: the small model then takes as long as a larger one would."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self._seconds = seconds
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        time.sleep(self._seconds)
-
-
 class Reporter(tf.keras.callbacks.Callback):
     """Passes on, at most ten times a second, how far the training is.
 

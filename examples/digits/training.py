@@ -16,12 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 from examples.digits import dataset
-from examples.digits.callbacks import Pace, ReplicaCheck, Reporter
+from examples.digits.callbacks import ReplicaCheck, Reporter
 from examples.digits.plan import Run
 from examples.digits.side import Side
 
-# What the model, Keras and the exchange take of a step by themselves, about.
-OWN_STEP_SECONDS = 0.01
 WARM_UP_STEPS = 2
 
 Report = Callable[[dict[str, Any]], None]
@@ -93,11 +91,7 @@ def train(side: Side, run: Run, images: dataset.ImageSet, report: Report) -> Non
     warm_up(model, side, run, images)
 
     check = ReplicaCheck(side.allgather)
-    callbacks = [
-        *side.callbacks(run),
-        Pace(max(0.0, run.step_seconds - OWN_STEP_SECONDS) * run.time_scale),
-        check,
-    ]
+    callbacks = [*side.callbacks(run), check]
     if side.rank() == 0:
         callbacks.append(Reporter(side.contributions, lambda e: report({"event": "progress"} | e)))
     data = side.batches(images, run, steps)

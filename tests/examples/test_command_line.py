@@ -28,9 +28,18 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[Run]]
         for index, run in enumerate(runs):
             on_event({"event": "start", "run": index, "total": 8})
             result = {
-                **{"event": "result", "run": index, "mode": run.mode, "seed": run.seed},
-                **{"seconds": 2.0, "contributions": 8, "rounds": 2, "accuracy": 0.9},
-                **{"late_share": 0.0, "max_lag": 0, "keras": "3", "mean_rank_steps": 2},
+                "event": "result",
+                "run": index,
+                "mode": run.mode,
+                "seed": run.seed,
+                "seconds": 2.0,
+                "contributions": 8,
+                "rounds": 2,
+                "accuracy": 0.9,
+                "late_share": 0.0,
+                "max_lag": 0,
+                "keras": "3",
+                "mean_rank_steps": 2,
                 "replicas_equal": run.mode != "broken",
             }
             on_event(result)

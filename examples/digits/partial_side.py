@@ -1,0 +1,62 @@
+# Copyright 2026 The hvd_partial authors.
+# SPDX-License-Identifier: Apache-2.0
+"""hvd_partial's optimizer under Keras 3, in any of its modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+import hvd_partial.tensorflow as hvd_tensorflow
+import hvd_partial.tensorflow.keras as hvd
+from examples.digits.dataset import ImageSet
+from examples.digits.delays import delay_callback
+from examples.digits.pipeline import local_batches
+from examples.digits.plan import Run
+
+
+class PartialSide:
+    """See `side.Side`."""
+
+    def __init__(self) -> None:
+        hvd.init()
+        self._optimizer: Any = None
+        self._before: Any = None
+
+    def rank(self) -> int:
+        return hvd.rank()
+
+    def size(self) -> int:
+        return hvd.size()
+
+    def keras_version(self) -> str:
+        return f"keras {tf.keras.__version__}"
+
+    def allgather(self, value: Any) -> list[Any]:
+        return hvd_tensorflow.allgather_object(value)
+
+    def barrier(self) -> None:
+        hvd_tensorflow.allgather_object(None)
+
+    def wrap(self, optimizer: Any, run: Run) -> Any:
+        self._optimizer = hvd.DistributedOptimizer(
+            optimizer, mode=run.mode, staleness=run.staleness
+        )
+        return self._optimizer
+
+    def batches(self, images: ImageSet, run: Run, steps: int) -> Any:
+        # An epoch is over when all ranks together have made steps * size() contributions.
+        return hvd.data.by_contributions(local_batches(images, run), steps, self._optimizer)
+
+    def fit_arguments(self, steps: int) -> dict[str, Any]:
+        return {}
+
+    def callbacks(self, run: Run) -> list[Any]:
+        return [*self.warm_up_callbacks(), delay_callback(run)]
+
+    def warm_up_callbacks(self) -> list[Any]:
+        return [
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+            hvd.callbacks.ReplicaSyncCallback(),
+        ]
