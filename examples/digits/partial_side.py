@@ -22,7 +22,7 @@ class PartialSide:
     def __init__(self) -> None:
         hvd.init()
         self._optimizer: Any = None
-        self._before: Any = None
+        self._before: Any = None  # statistics of the optimizer's channel after the warm-up
 
     def rank(self) -> int:
         return hvd.rank()
@@ -40,6 +40,9 @@ class PartialSide:
         hvd_tensorflow.allgather_object(None)
 
     def wrap(self, optimizer: Any, run: Run) -> Any:
+        self._run = run
+        # Tracing takes some ranks longer than others: in sync mode that makes nobody late.
+        hvd.set_mode("sync")
         self._optimizer = hvd.DistributedOptimizer(
             optimizer, mode=run.mode, staleness=run.staleness
         )
@@ -60,3 +63,27 @@ class PartialSide:
             hvd.callbacks.BroadcastGlobalVariablesCallback(0),
             hvd.callbacks.ReplicaSyncCallback(),
         ]
+
+    def start_counting(self) -> None:
+        hvd.set_mode(self._run.mode)
+        self._before = hvd.stats(self._optimizer)
+
+    def contributions(self) -> int:
+        return hvd.stats(self._optimizer).contributions - self._before.contributions
+
+    def facts(self) -> dict[str, Any]:
+        now, before = hvd.stats(self._optimizer), self._before
+        own = (
+            now.deposits - before.deposits,
+            now.late_deposits - before.late_deposits,
+            now.largest_lag,
+        )
+        of_ranks = self.allgather(own)
+        deposits = [deposits for deposits, _, _ in of_ranks]
+        return {
+            "contributions": now.contributions - before.contributions,
+            "rounds": now.rounds - before.rounds,
+            "late_share": sum(late for _, late, _ in of_ranks) / sum(deposits),
+            "max_lag": max(lag for _, _, lag in of_ranks),
+            "steps_of_ranks": deposits,
+        }

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,12 @@ def train_all(plan: dict[str, Any]) -> None:
     side.barrier()
     images = read()
     for index, values in enumerate(plan["runs"]):
-        train(side, Run.from_dict(values), images, lambda event, i=index: report({"run": i} | event))
+        train(side, Run.from_dict(values), images, partial(report_run, report, index))
+
+
+def report_run(report: Report, index: int, event: dict[str, Any]) -> None:
+    """Passes an event on with the number of its run."""
+    report({"run": index} | event)
 
 
 def build_model(images: dataset.ImageSet) -> Any:
@@ -105,7 +110,9 @@ def train(side: Side, run: Run, images: dataset.ImageSet, report: Report) -> Non
     facts = side.facts()
     report(
         {
-            **{"event": "result", **run.to_dict(), **facts},
+            "event": "result",
+            **run.to_dict(),
+            **facts,
             "seconds": seconds,
             "accuracy": accuracy,
             "replicas_equal": check.equal and check.epochs == run.epochs,
