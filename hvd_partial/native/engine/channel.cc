@@ -322,15 +322,19 @@ void Channel::on_rejected(const std::string& reason) {
 }
 
 void Channel::on_members(const std::vector<std::uint64_t>& bits) {
-  members_.clear();
+  MembersFrom coming{activated_rounds_, {}};
   for (int rank = 0; rank < size_; ++rank) {
     const std::size_t word = rank / 64;
-    if (word < bits.size() && ((bits[word] >> (rank % 64)) & 1) != 0) members_.push_back(rank);
+    if (word < bits.size() && ((bits[word] >> (rank % 64)) & 1) != 0) {
+      coming.members.push_back(rank);
+    }
   }
+  coming_members_.push_back(std::move(coming));
 }
 
 Status Channel::on_activate(const Activate& message) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  ++activated_rounds_;
   if (member_.on_activate(message)) return {};
   return describe(Status(ErrorCode::kInternal,
                          "round " + std::to_string(message.round) + " was activated out of turn"));
@@ -344,6 +348,12 @@ bool Channel::try_join() {
     own_ = member_.join();
     reducing_ = std::exchange(send_buffer_, pool_.take());
     compute_seconds = compute_seconds_;
+  }
+  // A round keeps the members it was activated with, even if it starts here
+  // only after the next change was announced.
+  while (!coming_members_.empty() && coming_members_.front().round <= own_.round) {
+    members_ = std::move(coming_members_.front().members);
+    coming_members_.erase(coming_members_.begin());
   }
   if (own_.contributions == 0) std::memset(reducing_, 0, layout_.bytes());
   HeaderBlock::write(header_block(reducing_), size_, rank_, own_, compute_seconds);

@@ -166,6 +166,12 @@ class Channel {
   // The progress thread's own.
   Allreduce allreduce_;
   std::vector<int> members_;
+  struct MembersFrom {
+    std::uint64_t round;
+    std::vector<int> members;
+  };
+  std::vector<MembersFrom> coming_members_;  // announced, for rounds not joined yet
+  std::uint64_t activated_rounds_ = 0;
   Snapshot own_;
   std::uint8_t* reducing_ = nullptr;
   RoundHeader header_;

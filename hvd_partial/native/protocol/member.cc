@@ -9,6 +9,7 @@
 namespace hvd_partial {
 
 Member::Member(Options options) : options_(std::move(options)), mode_(options_.mode) {
+  activated_.reserve(2);
   unreleased_.reserve(options_.max_lag + 2);
 }
 
@@ -42,6 +43,8 @@ Call Member::end_deposit(bool skipped) {
 
 void Member::release(int count) {
   count = std::min(count, results());
+  if (count == 0) return;
+  applied_ = unreleased_[count - 1] + 1;
   unreleased_.erase(unreleased_.begin(), unreleased_.begin() + count);
   pinned_ = std::max(0, pinned_ - count);
 }
@@ -67,14 +70,14 @@ bool Member::ready() const {
 }
 
 bool Member::on_activate(const Activate& message) {
-  if (activated_.has_value() || message.round != joined_) return false;
-  activated_ = message;
+  if (message.round != joined_ + activated_.size()) return false;
+  activated_.push_back(message);
   mode_ = message.mode;
   return true;
 }
 
 bool Member::can_join() const {
-  if (!activated_.has_value() || depositing_ || joined_ != published_) return false;
+  if (activated_.empty() || depositing_ || joined_ != published_) return false;
   if (left_ || options_.latest_only) return true;
   return lag() < options_.max_lag;
 }
@@ -82,12 +85,12 @@ bool Member::can_join() const {
 Snapshot Member::join() {
   Snapshot snapshot;
   snapshot.round = joined_++;
-  snapshot.mode = activated_->mode;
-  snapshot.flush = activated_->flush;
+  snapshot.mode = activated_.front().mode;
+  snapshot.flush = activated_.front().flush;
   snapshot.contributions = std::exchange(contributions_, 0);
   snapshot.weight = std::exchange(weight_, 0);
   snapshot.skipped = std::exchange(skipped_, 0);
-  activated_.reset();
+  activated_.erase(activated_.begin());
   return snapshot;
 }
 
@@ -95,6 +98,7 @@ bool Member::publish(const Snapshot& own, int contributions) {
   if (own.flush) flush_ = FlushState::kEnded;
   const bool kept = contributions > 0 && !left_;
   if (kept) {
+    if (unreleased_.empty()) applied_ = published_;
     const int replaced = superseded();
     missed_ += replaced;
     unreleased_.resize(unreleased_.size() - replaced);

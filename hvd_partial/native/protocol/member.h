@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "protocol/messages.h"
@@ -91,7 +90,9 @@ class Member {
 
   std::uint64_t joined() const { return joined_; }
   std::uint64_t published() const { return published_; }
-  std::uint64_t applied() const { return unreleased_.empty() ? published_ : unreleased_.front(); }
+  // All rounds before it are in this rank's weights, or were missed before
+  // the last one that is.
+  std::uint64_t applied() const { return unreleased_.empty() ? published_ : applied_; }
   int lag() const { return static_cast<int>(published_ - applied()); }
   int largest_lag() const { return largest_lag_; }
   std::uint64_t late_deposits() const { return late_deposits_; }
@@ -101,8 +102,10 @@ class Member {
   enum class FlushState { kNone, kRunning, kEnded };
 
   const Options options_;
-  Mode mode_;                          // of the last round activated
-  std::optional<Activate> activated_;  // not joined yet
+  Mode mode_;  // of the last round activated
+  // Not joined yet, in order. Two at most: a flush or departure can complete
+  // a round while the one before it is still on its way to other ranks.
+  std::vector<Activate> activated_;
   FlushState flush_ = FlushState::kNone;
   bool left_ = false;
 
@@ -114,6 +117,7 @@ class Member {
 
   std::uint64_t joined_ = 0;
   std::uint64_t published_ = 0;
+  std::uint64_t applied_ = 0;              // while there are unreleased results
   std::uint64_t awaited_ = 0;              // the round that the last call asked for
   std::vector<std::uint64_t> unreleased_;  // rounds of the results that lie in the ring
   int pinned_ = 0;
