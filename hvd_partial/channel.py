@@ -1,0 +1,268 @@
+# Copyright 2026 The hvd_partial authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A channel: a named, ordered sequence of rounds over one fixed list of tensors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from hvd_partial.errors import HvdPartialError, InvalidArgumentError
+from hvd_partial.modes import Mode
+from hvd_partial.tensors import Array, Arrays, TensorList
+
+if TYPE_CHECKING:
+    from hvd_partial import _engine
+
+
+@dataclass(frozen=True, eq=False)
+class RoundResult:
+    """The outcome of one round, the same on every rank (but for `included`).
+
+    Attributes:
+      values: New arrays, shapes and dtypes as in `like`: the sum of all contributions, each with
+        its weight, divided by `divisor`.
+      round: Number of the round in its channel, from 0.
+      mode: In which it was started, e.g. "quorum(3)".
+      contributions: How many contributions (local gradients) are in it.
+      weight: Sum of their weights; equal to `contributions` if none was late.
+      divisor: 1 with average=None, size with "size", `contributions` with "contributions".
+      contributors: The ranks that have at least one contribution in it.
+      included: Whether this rank's own contribution, pending until then, is in it.
+      skipped: How many contributions were left out because of inf or nan.
+      flush: Whether this round ended a flush.
+      total_contributions: Of rounds 0 to `round`: the position in training, for schedules.
+      compute_seconds: For each rank, seconds it computed before its last call.
+    """
+
+    values: list[Array]
+    round: int
+    mode: str
+    contributions: int
+    weight: float
+    divisor: float
+    contributors: tuple[int, ...]
+    included: bool
+    skipped: int
+    flush: bool
+    total_contributions: int
+    compute_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ChannelStats:
+    """What a channel has done so far, as this rank sees it.
+
+    Attributes:
+      rounds: Rounds published here.
+      contributions: In them, of all ranks.
+      contribution_weight: Sum of their weights.
+      deposits: Contributions of this rank.
+      late_deposits: Of these, how many were computed at least one round before the one they went
+        into.
+      skipped: Of these, how many were left out because of inf or nan.
+      missed: Results that were replaced before they were taken (catch_up="latest" only).
+      lag: Rounds published and not applied here.
+      largest_lag: The largest `lag` so far; never above max_lag with catch_up="replay".
+      blocked_seconds: This rank's thread waited for results.
+      deposit_seconds: This rank's thread copied contributions.
+      bytes_sent: By this process, over all its channels.
+      compute_seconds: For each rank, seconds it computed before its last call.
+      grace_seconds: In force now; known on rank 0, None elsewhere.
+      mode: Of the last round, e.g. "majority"; before the first one as opened.
+    """
+
+    rounds: int
+    contributions: int
+    contribution_weight: float
+    deposits: int
+    late_deposits: int
+    skipped: int
+    missed: int
+    lag: int
+    largest_lag: int
+    blocked_seconds: float
+    deposit_seconds: float
+    bytes_sent: int
+    compute_seconds: tuple[float, ...]
+    grace_seconds: float | None
+    mode: str
+
+
+class Channel:
+    """Made by `Engine.channel`. Its calls belong to one thread at a time.
+
+    As a context manager it leaves the channel in the end.
+    """
+
+    def __init__(
+        self,
+        native: _engine.Channel,
+        name: str,
+        tensors: TensorList,
+        rank: int,
+        size: int,
+        bytes_sent: Callable[[], int],
+    ) -> None:
+        self._native = native
+        self._name = name
+        self._tensors = tensors
+        self._rank = rank
+        self._size = size
+        self._bytes_sent = bytes_sent
+        self._flushing = False
+        self._drained: list[RoundResult] = []
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def mode(self) -> str:
+        """Of the last round, e.g. "majority"; before the first one as opened."""
+        return str(Mode.from_native(*self._native.stats()["mode"]))
+
+    def allreduce(self, arrays: Arrays) -> list[RoundResult]:
+        """Contributes `arrays`, and returns the results to apply now, oldest first.
+
+        Never waits if results are there already: those are returned at once. Else it blocks until
+        the next round is complete, which the mode decides. It may or may not include this rank's
+        contribution; what is not included goes into the next round.
+
+        Args:
+          arrays: Of the shapes and dtypes of `like`, in its order (or by its names, if it was a
+            mapping). They are copied before this returns.
+
+        Returns:
+          At least one result. (Empty only if the round had no contribution at all because those
+          of all its ranks were left out for inf or nan.)
+
+        Raises:
+          InvalidArgumentError: if `arrays` do not fit; nothing was contributed then.
+          MismatchError: if the ranks disagree about this channel.
+          PeerLostError, AbortedError: if the job has failed.
+          NotConnectedError: after `close()`.
+          KeyboardInterrupt: on Ctrl-C while it waits; the contribution stays.
+        """
+        try:
+            fitted = self._tensors.fitted(arrays)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{self._where()}allreduce: {error}") from None
+        self._native.deposit(fitted)
+        available, _ = self._native.wait()
+        return self._take(available)
+
+    def flush(self) -> list[RoundResult]:
+        """Meets all ranks that have not left, and returns everything that is not applied yet.
+
+        Afterwards all ranks have had the same results, and no contribution is pending anywhere.
+        All ranks must call it, however many allreduce calls each of them made before.
+
+        Returns:
+          Results in order; empty if there was nothing. If Ctrl-C interrupts it, call it again: it
+          goes on, and nothing is lost.
+
+        Raises:
+          As `allreduce`.
+        """
+        if not self._flushing:
+            self._native.begin_flush()
+            self._flushing = True
+        flushed = False
+        while not flushed:
+            available, flushed = self._native.wait()
+            # Room in the ring, so that the rounds that are still to come can end.
+            self._drained += self._take(available)
+        self._flushing = False
+        results, self._drained = self._drained, []
+        return results
+
+    def leave(self) -> None:
+        """This rank is done with the channel; the others go on without waiting for it.
+
+        What it still holds goes into the next round. It cannot come back.
+
+        Raises:
+          NotConnectedError: after `close()`.
+        """
+        self._native.leave()
+
+    def set_mode(self, mode: str | Mode) -> None:
+        """Changes the mode, from one round on that is the same on every rank.
+
+        One rank's call is enough.
+
+        Args:
+          mode: "sync", "majority", "solo", "quorum(k)", "designated(seed)", "async" or a Mode.
+
+        Raises:
+          InvalidArgumentError: if there is no such mode, or k is out of range.
+          PeerLostError, AbortedError: if the job has failed.
+          NotConnectedError: after `close()`.
+        """
+        try:
+            parsed = Mode.parse(mode, self._size)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{self._where()}{error}") from None
+        self._native.set_mode(*parsed.to_native())
+
+    def stats(self) -> ChannelStats:
+        """What the channel has done so far.
+
+        Raises:
+          NotConnectedError: after `close()`.
+        """
+        facts = self._native.stats()
+        mode = str(Mode.from_native(*facts.pop("mode")))
+        grace = facts.pop("grace_seconds")
+        return ChannelStats(
+            bytes_sent=self._bytes_sent(),
+            compute_seconds=tuple(facts.pop("compute_seconds")),
+            grace_seconds=grace if grace >= 0 else None,
+            mode=mode,
+            **facts,
+        )
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.leave()
+        else:
+            # What happened in the body matters more than what leaving says about it.
+            with contextlib.suppress(HvdPartialError):
+                self.leave()
+
+    def _take(self, available: int) -> list[RoundResult]:
+        results = []
+        for index in range(available):
+            values = self._tensors.empty()
+            facts = self._native.header(index)
+            self._native.read(index, values)
+            results.append(_result(values, facts))
+        if available:
+            self._native.release(available)
+        return results
+
+    def _where(self) -> str:
+        return f"rank {self._rank}, channel {self._name!r}: "
+
+
+def _result(values: list[Array], facts: dict[str, Any]) -> RoundResult:
+    contributions_of = facts.pop("contributions_of")
+    return RoundResult(
+        values=values,
+        mode=str(Mode.from_native(*facts.pop("mode"))),
+        contributors=tuple(rank for rank, count in enumerate(contributions_of) if count > 0),
+        compute_seconds=tuple(facts.pop("compute_seconds")),
+        **facts,
+    )
