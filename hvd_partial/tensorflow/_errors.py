@@ -1,0 +1,46 @@
+# Copyright 2026 The hvd_partial authors.
+# SPDX-License-Identifier: Apache-2.0
+"""From errors of TensorFlow ops to those of hvd_partial."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from hvd_partial import errors
+
+_TEXT = re.compile(r"hvd_partial \[([A-Z_]+)\]: (.*?)(?: \(HorovodAllreduce\))?(?:\n|\Z)", re.S)
+_CLASSES: dict[str, type[Exception]] = {
+    "INVALID_ARGUMENT": errors.InvalidArgumentError,
+    "MISMATCH": errors.MismatchError,
+    "PEER_LOST": errors.PeerLostError,
+    "ABORTED": errors.AbortedError,
+    "NOT_CONNECTED": errors.NotConnectedError,
+}
+
+
+def translate(error: BaseException) -> Exception | None:
+    """The error that an op of ours reported, or None if it was another's.
+
+    Inside a `tf.function` the op can only raise a TensorFlow error; the class of ours is in its
+    text. A lost or aborted job is also a `HorovodInternalError`, as Horovod's elastic loop wants.
+    """
+    found = _TEXT.search(str(error))
+    if found is None or not isinstance(error, tf.errors.OpError):
+        return None
+    return _CLASSES.get(found[1], errors.HvdPartialError)(found[2])
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Raises errors of our ops as what they are."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        ours = translate(error)
+        if ours is None:
+            raise
+        raise ours from error

@@ -1,0 +1,67 @@
+# Copyright 2026 The hvd_partial authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What is going on, for people and programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hvd_partial.errors import InvalidArgumentError
+from hvd_partial.modes import Mode
+from hvd_partial.tensorflow import _channels, _distributed, _keras, _runtime
+
+
+def _channel(optimizer: Any) -> _channels.Channel | None:
+    """Of a distributed optimizer, or of any channel by its name; by default of the optimizer that
+    was made last, else of the channel that was opened first."""
+    if isinstance(optimizer, str):
+        for name in (optimizer, f"optimizer/{optimizer}", f"loop/{optimizer}"):
+            found = _channels.find(name)
+            if found is not None:
+                return found
+        known = ", ".join(repr(channel.name) for channel in _channels.all_channels()) or "none"
+        raise InvalidArgumentError(f"optimizer={optimizer!r}: no channel of that name; open: {known}")
+    if optimizer is None:
+        state = _distributed.newest_state()
+        if state is not None and state.replay.channel is not None:
+            return state.replay.channel
+        channels = _channels.all_channels()
+        return channels[0] if channels else None
+    state = _distributed.state_of(optimizer) if _keras.flavour(optimizer) is not None else None
+    if state is None:
+        raise InvalidArgumentError("optimizer: must be a DistributedOptimizer of hvd_partial")
+    return state.replay.channel
+
+
+def mode(optimizer: Any = None) -> Mode:
+    """The mode in force: of the last round that this rank has seen, or as opened if there was none.
+
+    Arguments:
+      optimizer: A distributed optimizer or a channel's name; by default the optimizer that was made
+        last. Before there is any channel: what `set_mode` was called with, or "majority".
+    """
+    channel = _channel(optimizer)
+    if channel is None or not _runtime.connected():
+        state = _distributed.newest_state()
+        chosen = _runtime.chosen_mode()
+        if chosen is not None:
+            return chosen
+        return Mode.parse("majority" if state is None else state.settings.options.mode)
+    return channel.engine_channel().stats().mode
+
+
+def stats(optimizer: Any = None) -> Any:
+    """Counters of a channel: rounds, contributions, deposits, lag, seconds blocked, seconds that each
+    rank computed before its last call; see `hvd_partial.engine`.
+
+    Arguments:
+      optimizer: A distributed optimizer or a channel's name; by default the optimizer that was made
+        last.
+
+    Raises:
+      InvalidArgumentError: if nothing has been trained yet.
+    """
+    channel = _channel(optimizer)
+    if channel is None:
+        raise InvalidArgumentError("stats: there is no channel yet; train first")
+    return channel.engine_channel().stats()

@@ -1,0 +1,76 @@
+# Copyright 2026 The hvd_partial authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a rank by an exception or Ctrl-C ends the job on all ranks, at once and with the cause.
+
+Otherwise the others would wait for a rank that is never coming back, or see it die without a word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+Abort = Callable[[str], None]
+
+_abort: Abort | None = None
+_previous_hook: Callable[..., object] | None = None
+_previous_descriptor = -1
+_pipe: tuple[int, int] | None = None
+
+
+def install(abort: Abort) -> None:
+    """Calls `abort(reason)` when this process ends by an exception or is interrupted.
+
+    Hooks that were there before still run. The second call only changes `abort`.
+    """
+    global _abort, _previous_hook
+    _abort = abort
+    if _previous_hook is None:
+        _previous_hook = sys.excepthook
+        sys.excepthook = _on_exception
+    if _pipe is None and threading.current_thread() is threading.main_thread():
+        _watch_signals()
+
+
+def _on_exception(
+    kind: type[BaseException], value: BaseException, traceback: TracebackType | None
+) -> None:
+    if _abort is not None:
+        text = str(value).strip().splitlines()
+        _abort(f"{kind.__name__}: {text[0]}" if text else kind.__name__)
+    if _previous_hook is not None:
+        _previous_hook(kind, value, traceback)
+
+
+def _watch_signals() -> None:
+    """Python's handler of SIGINT cannot run while the main thread waits inside a TensorFlow op; so a
+    thread learns of the signal through a pipe and ends what the op waits for."""
+    global _pipe, _previous_descriptor
+    reader, writer = os.pipe()
+    os.set_blocking(reader, True)
+    os.set_blocking(writer, False)
+    _pipe = (reader, writer)
+    _previous_descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_read_signals, name="hvd_partial-signals", daemon=True).start()
+
+
+def _read_signals() -> None:
+    if _pipe is None:
+        return
+    while True:
+        received = os.read(_pipe[0], 64)
+        if not received:
+            return
+        if _previous_descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.write(_previous_descriptor, received)
+        # Somebody else's handler decides itself what an interrupt means.
+        default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if signal.SIGINT in received and default and _abort is not None:
+            _abort("interrupted (SIGINT)")
+

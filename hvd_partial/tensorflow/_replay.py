@@ -1,0 +1,241 @@
+# Copyright 2026 The hvd_partial authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Deposit a gradient, apply every result that waits, in order: the step of a rank.
+
+All that the ranks must do alike happens here: the layout of the channel, what stands for a missing
+gradient, in which order results are applied. How one result is applied is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import ops as tf_ops
+from tensorflow.python.ops import control_flow_util
+
+from hvd_partial.errors import InvalidArgumentError
+from hvd_partial.tensorflow import _channels, _ops, _runtime
+from hvd_partial.tensorflow._channels import Channel, Options, TensorSpec
+from hvd_partial.tensorflow._errors import translated
+from hvd_partial.tensorflow._ops import Header
+
+# Values (None where nobody has a gradient), whether all contributions were non-finite, whether any
+# was, the round's header.
+Apply = Callable[[list[tf.Tensor | None], tf.Tensor, tf.Tensor, Header], None]
+
+
+def refuse_xla(what: str) -> None:
+    """Raises where XLA compiles what is being traced: it knows none of our ops.
+
+    Raises:
+      InvalidArgumentError: with the remedy.
+    """
+    graph = None if tf.executing_eagerly() else tf_ops.get_default_graph()
+    if graph is not None and control_flow_util.GraphOrParentsInXlaContext(graph):
+        raise InvalidArgumentError(
+            f"{what} cannot run inside XLA (jit_compile=True): a rank has to wait for others and "
+            "to apply as many results as there are, which XLA cannot compile. Use "
+            "model.compile(..., jit_compile=False), or tf.function without jit_compile."
+        )
+
+
+def densified(gradient: Any, dtype: tf.DType) -> tf.Tensor:
+    """A gradient as a dense tensor of that dtype. A round has one layout on all ranks, so
+    IndexedSlices (of embeddings) become dense, with repeated indices added up."""
+    return tf.cast(tf.convert_to_tensor(gradient), dtype)
+
+
+class Replay:
+    """A channel for the gradients of a list of variables.
+
+    Its last tensor, the marks, is ours: float32, for each variable whether the contribution has a
+    gradient for it, then whether it was not finite (where `screen` looked). Sums of them tell each
+    rank what the others had.
+
+    Arguments:
+      name: The channel's.
+      options: The channel's.
+      screen: Non-finite contributions are replaced by zeros and marked, so that all ranks see them
+        in the same round (a loss scale depends on that). Without it the engine leaves them out.
+    """
+
+    def __init__(self, name: str, options: Options, screen: bool = False) -> None:
+        self.name = name
+        self.options = options
+        self.screen = screen
+        self.channel: Channel | None = None
+        # Orders a deposit behind the updates before it, also where the gradient does not depend on
+        # the weights and nothing else would.
+        self._order: tf.Variable | None = None
+        self._compiled: dict[tuple[bool, ...], Callable[..., None]] = {}
+        self._graph = True
+
+    @property
+    def count(self) -> int:
+        """Variables."""
+        return 0 if self.channel is None else len(self.channel.tensors) - 1
+
+    def open(self, tensors: Sequence[TensorSpec]) -> Channel:
+        """Opens the channel for these variables; again with the same is fine."""
+        marks = TensorSpec("hvd_partial/marks", (len(tensors) + 1,), tf.float32)
+        self.channel = _channels.open_channel(self.name, [*tensors, marks], self.options)
+        if self._order is None:
+            with tf.init_scope():
+                self._order = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial")
+        return self.channel
+
+    def step(self, gradients: Sequence[Any], apply: Apply) -> tf.Tensor:
+        """Deposits and applies; in a graph or eagerly. How many results were applied, int32.
+
+        Arguments:
+          gradients: One for each variable of the channel, None where there is none.
+          apply: Applies one result.
+        """
+        refuse_xla(f"channel {self.name!r}: hvd_partial")
+        channel = self._opened()
+        self._graph = not tf.executing_eagerly()
+        mask = tuple(gradient is not None for gradient in gradients)
+        with translated(), tf.control_dependencies([self._order.read_value()]):
+            count = _ops.deposit(channel.name, self._contribution(gradients, mask))
+        if tf.executing_eagerly():
+            for _ in range(int(count)):
+                self._take(count, mask, apply)
+            return count
+
+        def body(index: tf.Tensor) -> tf.Tensor:
+            self._take(index, mask, apply)
+            return index + 1
+
+        tf.while_loop(
+            lambda index: index < count,
+            body,
+            [tf.constant(0)],
+            parallel_iterations=1,
+            name="hvd_partial_replay",
+        )
+        return count
+
+    def flush(self, apply: Apply) -> None:
+        """All ranks meet; leftovers are reduced and everything is applied. Eager only.
+
+        Results are applied by the same compiled code as in a step, so that replicas are equal to
+        the last bit whichever way a result came.
+        """
+        channel = self._opened()
+        with translated():
+            _ops.begin_flush(channel.name)
+            while True:
+                count, flushed = _ops.wait(channel.name)
+                if flushed and count == 0:
+                    return
+                for _ in range(int(count)):
+                    self._take_compiled(apply)
+
+    def progress(self) -> _ops.Progress:
+        """Counters of this rank."""
+        return _ops.progress(self.name)
+
+    def use_graph(self, graph: bool) -> None:
+        """How a flush applies results on a rank that has made no step itself."""
+        self._graph = graph
+
+    # ---- inside ---------------------------------------------------------------
+
+    def _opened(self) -> Channel:
+        if self.channel is None:
+            raise InvalidArgumentError(f"channel {self.name!r} is not open yet")
+        if not _runtime.connected():
+            _runtime.connect()
+        return self.channel
+
+    def _contribution(self, gradients: Sequence[Any], mask: tuple[bool, ...]) -> list[tf.Tensor]:
+        specs = self.channel.tensors[:-1]
+        if len(gradients) != len(specs):
+            raise InvalidArgumentError(
+                f"channel {self.name!r}: {len(gradients)} gradients for {len(specs)} variables"
+            )
+        values = []
+        for gradient, spec in zip(gradients, specs, strict=True):
+            if gradient is None:
+                values.append(tf.zeros(spec.shape, spec.dtype))
+                continue
+            value = densified(gradient, spec.dtype)
+            if not value.shape.is_compatible_with(spec.shape):
+                raise InvalidArgumentError(
+                    f"channel {self.name!r}: the gradient of {spec.name} has shape {value.shape}, "
+                    f"the variable has {tf.TensorShape(spec.shape)}"
+                )
+            value.set_shape(spec.shape)
+            values.append(value)
+        present = tf.constant([float(there) for there in mask])
+        if not self.screen:
+            return [*values, tf.concat([present, [0.0]], axis=0)]
+        tests = [
+            tf.reduce_all(tf.math.is_finite(value))
+            for value, there in zip(values, mask, strict=True)
+            if there and value.dtype.is_floating
+        ]
+        finite = tf.reduce_all(tf.stack(tests)) if tests else tf.constant(True)
+        values = [tf.where(finite, value, tf.zeros_like(value)) for value in values]
+        bad = tf.where(finite, [0.0], [1.0])
+        return [*values, tf.concat([present, bad], axis=0)]
+
+    def _take(self, after: tf.Tensor, mask: tuple[bool, ...], apply: Apply) -> None:
+        channel = self.channel
+        with translated():
+            tensors, header = _ops.take(
+                channel.name, channel.shapes, channel.dtypes, after, channel.latest
+            )
+            self._apply(tensors, header, mask, apply)
+
+    def _take_compiled(self, apply: Apply) -> None:
+        channel = self.channel
+        tensors, header = _ops.take(
+            channel.name, channel.shapes, channel.dtypes, tf.constant(0), channel.latest
+        )
+        mask = tuple(bool(there) for there in np.asarray(tensors[-1])[:-1] > 0)
+        if not self._graph:
+            self._apply(tensors, header, mask, apply)
+            return
+        if mask not in self._compiled:
+
+            def apply_one(tensors: list[tf.Tensor], header: Header) -> None:
+                self._apply(tensors, header, mask, apply)
+
+            self._compiled[mask] = tf.function(apply_one, autograph=False)
+        self._compiled[mask](tensors, header)
+
+    def _apply(
+        self, tensors: list[tf.Tensor], header: Header, mask: tuple[bool, ...], apply: Apply
+    ) -> None:
+        *values, marks = tensors
+        self._check_marks(marks, header, mask)
+        weight = tf.cast(header.weight / header.divisor, tf.float32)
+        any_bad = marks[-1] > 0
+        all_bad = marks[-1] > 0.999 * weight
+        kept = [value if there else None for value, there in zip(values, mask, strict=True)]
+        apply(kept, all_bad, any_bad, header)
+        if self._order is not None:
+            self._order.assign_add(1)
+
+    def _check_marks(self, marks: tf.Tensor, header: Header, mask: tuple[bool, ...]) -> None:
+        """A variable has a gradient on all ranks of a round or on none: else some would update it
+        and others not, and the replicas would part without a word."""
+        same = tf.equal(marks[:-1] > 0, tf.constant(mask, dtype=tf.bool))
+        names = ", ".join(spec.name for spec in self.channel.tensors[:-1])
+        tf.debugging.Assert(
+            tf.reduce_all(same),
+            [
+                f"hvd_partial [MISMATCH]: channel '{self.name}': in this round another rank has "
+                "gradients for other variables than this one has. Compute the loss of the same "
+                "variables on all ranks, and use an optimizer for each set of variables that is "
+                f"trained by turns. Variables: {names}; this rank has: {list(mask)}; round:",
+                header.round,
+                "gradients there are:",
+                marks[:-1] > 0,
+            ],
+            summarize=-1,
+        )

@@ -1,0 +1,122 @@
+# Copyright 2026 The hvd_partial authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Input pipelines for ranks that are not equally fast."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import horovod.tensorflow as _hvd
+import tensorflow as tf
+
+from hvd_partial.errors import InvalidArgumentError, NotConnectedError
+from hvd_partial.tensorflow import _distributed, _ops
+from hvd_partial.tensorflow._epochs import allow_epochs_of_any_length, mark_dataset
+
+_gates: Iterator[int] = itertools.count()
+
+
+def by_contributions(
+    dataset: tf.data.Dataset, steps_per_epoch: int, optimizer: Any = None
+) -> tf.data.Dataset:
+    """Epochs that end when the ranks together have contributed `steps_per_epoch` batches each.
+
+    A slow rank makes fewer steps in such an epoch and a fast one more, and nobody waits at its end.
+    In sync mode it is the classic epoch: exactly `steps_per_epoch` batches on every rank. Prefetching
+    behind it is fine: batches that are on their way are counted as what they will bring. Give it to
+    `model.fit` without `steps_per_epoch`; with Keras's `steps_per_execution` above 1 only Keras 3
+    takes it. `ReplicaSyncCallback` makes the replicas equal at the epoch's end.
+
+    Arguments:
+      dataset: Batches of this rank; repeated as often as needed.
+      steps_per_epoch: Batches per rank in an epoch, if all were equally fast.
+      optimizer: The distributed optimizer that counts. By default the one made last, or the first
+        that trains, if there is none yet.
+
+    Returns:
+      The dataset of one epoch, to be iterated once for each.
+
+    Raises:
+      InvalidArgumentError: for a number below 1 or an optimizer that is not distributed.
+    """
+    if isinstance(steps_per_epoch, bool) or not isinstance(steps_per_epoch, int):
+        raise InvalidArgumentError(f"steps_per_epoch={steps_per_epoch!r}: must be a whole number")
+    if steps_per_epoch < 1:
+        raise InvalidArgumentError(f"steps_per_epoch={steps_per_epoch}: must be at least 1")
+    channel, passes = _counter(optimizer)
+    arguments = {
+        "channel": channel,
+        "gate": next(_gates),
+        "steps": steps_per_epoch,
+        "passes": passes,
+    }
+    # A dataset without end has no end to repeat at.
+    endless = dataset if dataset.cardinality() == tf.data.INFINITE_CARDINALITY else dataset.repeat()
+
+    def one_epoch(_: tf.Tensor) -> tf.data.Dataset:
+        epoch = _ops.epoch_begin(**arguments)
+        # Asked before a batch is made, not after.
+        tickets = tf.data.Dataset.range(2**62).take_while(
+            lambda handed_out: _ops.epoch_open(epoch, handed_out, **arguments)
+        )
+        return tf.data.Dataset.zip((tickets, endless)).map(lambda _, batch: batch)
+
+    epochs = tf.data.Dataset.from_tensors(0).flat_map(one_epoch)
+    options = tf.data.Options()
+    # tf.data puts a prefetch behind datasets by itself; here it would only blur the end.
+    options.experimental_optimization.inject_prefetch = False
+    allow_epochs_of_any_length()
+    return mark_dataset(epochs.with_options(options))
+
+
+def _counter(optimizer: Any) -> tuple[str, int]:
+    """Name of the channel that counts, and batches in a contribution."""
+    if optimizer is not None:
+        state = _distributed.state_of(optimizer)
+        if state is None:
+            raise InvalidArgumentError("optimizer: must be a DistributedOptimizer of hvd_partial")
+    else:
+        state = _distributed.newest_state()
+    return ("", 1) if state is None else (state.name, state.settings.passes)
+
+
+def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
+    """This rank's share of the examples, another one each time the dataset is iterated.
+
+    The examples are dealt into as many shards as there are ranks. In every `size` iterations each
+    rank gets each shard once, in an order drawn anew; at the same iteration the ranks have different
+    ones. So the data of a rank that is always late, and contributes less, are not always the same.
+
+    Arguments:
+      dataset: Examples, in the same order on all ranks: shuffle behind it, or with a fixed seed and
+        `reshuffle_each_iteration=False`.
+      seed: The same on all ranks.
+
+    Raises:
+      NotConnectedError: before `init()`.
+    """
+    if not _hvd.is_initialized():
+        raise NotConnectedError("data.shard: call hvd_partial.tensorflow.init() first")
+    rank, size = _hvd.rank(), _hvd.size()
+    with tf.init_scope():
+        iteration = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial_iteration")
+
+    def one_iteration(_: tf.Tensor) -> tf.data.Dataset:
+        number = iteration.assign_add(1) - 1
+        return dataset.shard(size, _shard_of(rank, size, seed, number))
+
+    shares = tf.data.Dataset.from_tensors(0).flat_map(one_iteration)
+    # The dataset reads the variable, but does not keep it alive.
+    shares._hvd_partial_iteration = iteration
+    return shares
+
+
+def _shard_of(rank: int, size: int, seed: int, iteration: tf.Tensor) -> tf.Tensor:
+    """Which shard a rank reads: a Latin square of ranks and iterations, its rows and columns in
+    random order, another one for every `size` iterations."""
+    block, position = iteration // size, tf.cast(iteration % size, tf.int32)
+    rows = tf.random.experimental.stateless_shuffle(tf.range(size), seed=[seed, 2 * block])
+    columns = tf.random.experimental.stateless_shuffle(tf.range(size), seed=[seed, 2 * block + 1])
+    return tf.cast(rows[(columns[position] + rank) % size], tf.int64)
