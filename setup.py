@@ -134,6 +134,7 @@ class CMakeBuild(build_ext):
         configure = [
             cmake,
             *("-S", str(ROOT), "-B", str(build)),
+            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
             "-DHVD_PARTIAL_PYTHON=ON",
             f"-DHVD_PARTIAL_TENSORFLOW={'ON' if with_tensorflow else 'OFF'}",
             f"-DPython3_EXECUTABLE={sys.executable}",

@@ -59,6 +59,7 @@ model.fit(
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
         hvd.callbacks.ReplicaSyncCallback(),
     ],
+    shuffle=False,
     verbose=0,
 )
 

@@ -17,6 +17,7 @@ from examples.digits.dataset import ImageSet
 from examples.digits.delays import delay_callback
 from examples.digits.pipeline import local_batches
 from examples.digits.plan import Run
+from hvd_partial.check import version
 
 
 class HorovodSide:
@@ -34,7 +35,7 @@ class HorovodSide:
         return hvd.size()
 
     def keras_version(self) -> str:
-        return f"tf_keras {tf.keras.__version__}"
+        return f"tf_keras {version('tf_keras')}"
 
     def allgather(self, value: Any) -> list[Any]:
         return horovod.allgather_object(value)

@@ -114,9 +114,16 @@ def launch(
                 else f"ended with exit code {process.returncode} and "
                 f"{len(results)} of {len(runs)} results"
             )
-            tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+            tail = "\n".join(_ranks_words(log)[-LOG_TAIL_LINES:])
             raise LaunchError(f"{' '.join(command[:4])} ... {reason}; its last lines:\n{tail}")
         return results
+
+
+def _ranks_words(log: Path) -> list[str]:
+    """The log without the traceback of the launcher itself, which says nothing about the cause."""
+    lines = log.read_text(errors="replace").splitlines()
+    own = [i for i, line in enumerate(lines) if line.startswith("Traceback ")]
+    return lines[: own[0]] if own and own[0] > 0 else lines
 
 
 def _follow(

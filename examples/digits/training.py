@@ -103,7 +103,14 @@ def train(side: Side, run: Run, images: dataset.ImageSet, report: Report) -> Non
     report({"event": "start", "total": run.epochs * steps * side.size()})
     side.barrier()
     start = time.monotonic()
-    model.fit(data, epochs=run.epochs, callbacks=callbacks, verbose=0, **side.fit_arguments(steps))
+    model.fit(
+        data,
+        epochs=run.epochs,
+        callbacks=callbacks,
+        shuffle=False,
+        verbose=0,
+        **side.fit_arguments(steps),
+    )
     seconds = max(side.allgather(time.monotonic() - start))
 
     accuracy = evaluate(model, images) if side.rank() == 0 else math.nan
@@ -128,7 +135,7 @@ def warm_up(model: Any, side: Side, run: Run, images: dataset.ImageSet) -> None:
     variables = [*model.variables, *model.optimizer.variables]
     before = [np.array(v) for v in variables]
     batch = images.train.batch(run.batch_size, drop_remainder=True).take(1).repeat(WARM_UP_STEPS)
-    model.fit(batch, epochs=1, callbacks=side.warm_up_callbacks(), verbose=0)
+    model.fit(batch, epochs=1, callbacks=side.warm_up_callbacks(), shuffle=False, verbose=0)
     for variable, value in zip(variables, before, strict=True):
         variable.assign(value)
     side.start_counting()
