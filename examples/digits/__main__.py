@@ -161,21 +161,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.json.write_text(json.dumps(document, indent=2) + "\n")
     rows = report.mean_over_seeds(entries)
     seeds = len(dict.fromkeys(options.seeds))
+    title = f"{options.np} ranks, steps of 100 ms, {SCENARIOS[options.scenario]}"
+    if options.time_scale != 1.0:
+        title += f"; all times x {options.time_scale:g}"
+    if seeds > 1:
+        title += f"; means over {seeds} seeds"
     console.print()
-    console.print(
-        report.table(
-            rows,
-            f"{SCENARIOS[options.scenario]}; steps of {100 * options.time_scale:.0f} ms"
-            + (f"; means over {seeds} seeds" if seeds > 1 else ""),
-        )
-    )
+    console.print(report.table(rows, title))
     if any(run.mode == HOROVOD for run in runs):
         console.print(
-            "horovod is Horovod's own DistributedOptimizer under tf_keras (TF_USE_LEGACY_KERAS=1): "
-            "under Keras 3 it trains but reduces nothing. All runs to the same number of "
-            "contributions; speed-up is over horovod.",
-            soft_wrap=True,
+            "horovod: Horovod's own DistributedOptimizer under tf_keras (TF_USE_LEGACY_KERAS=1); "
+            "under Keras 3 it trains but reduces nothing."
         )
+    console.print(
+        "All runs make the same number of contributions (local batches of all ranks together). "
+        "Rounds: one of them at each epoch's end is the flush. Late: share of contributions that "
+        "went into a later round than they were made for."
+    )
     console.print(f"{options.json} written; {seconds:.0f} s in all")
     if not all(row["replicas_equal"] for row in rows):
         console.print("error: replicas differ", style="red")
