@@ -9,8 +9,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <string>

@@ -59,9 +59,7 @@ UcxBulk::UcxBulk(int rank, int size, std::unique_ptr<UcxWorker> worker, LostPeer
   }
 }
 
-// Requests that cancel_all() could not end still point at operations_: the
-// worker goes first.
-UcxBulk::~UcxBulk() { worker_.reset(); }
+UcxBulk::~UcxBulk() { close(0); }
 
 void UcxBulk::connect(std::vector<std::vector<std::uint8_t>> addresses) {
   for (std::size_t i = 0; i < peers_.size(); ++i) peers_[i].address = std::move(addresses[i]);
@@ -200,6 +198,8 @@ void UcxBulk::on_endpoint_error(void* arg, ucp_ep_h /*endpoint*/, ucs_status_t s
 
 void UcxBulk::cancel_all() {
   if (cancelled_) return;
+  // Peers that have not cancelled yet may have sent what nobody wants now.
+  worker_->expect_leftovers();
   for (Operation* operation = under_way_; operation != nullptr; operation = operation->next) {
     operation->completion = nullptr;
   }
@@ -222,13 +222,21 @@ void UcxBulk::end_all_connections() {
   // Cancelled requests end in a progress() or two. What remains then are
   // receives of which a part has come.
   for (int i = 0; i < kCleanupTurns && (under_way_ != nullptr || i < 2); ++i) worker_->progress();
-  if (under_way_ != nullptr) worker_->expect_leftovers();
 }
 
 void UcxBulk::close(double seconds) {
+  if (worker_ == nullptr) return;
   connected_ = false;
   if (under_way_ != nullptr) cancel_all();
-  if (cancelled_) return;
+  if (!cancelled_) {
+    flush(seconds);
+    end_all_connections();
+    cancelled_ = true;
+  }
+  worker_.reset();
+}
+
+void UcxBulk::flush(double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
   for (Peer& peer : peers_) {
@@ -241,8 +249,6 @@ void UcxBulk::close(double seconds) {
     }
     ucp_request_free(request);
   }
-  end_all_connections();
-  cancelled_ = true;
 }
 
 }  // namespace hvd_partial

@@ -44,7 +44,7 @@ class UcxBulk {
   bool arm() { return cancelled_ || worker_->arm(); }
 
   // Gets finished sends out of this process, unless that takes too long, and
-  // ends all connections.
+  // ends everything: transfers fail, arm() and worker() must not be called.
   void close(double seconds);
 
   std::uint64_t bytes_sent() const { return bytes_sent_; }
@@ -81,6 +81,7 @@ class UcxBulk {
                    Completion* completion);
   void end(Operation* operation, ucs_status_t status, std::size_t bytes);
   void end_all_connections();
+  void flush(double seconds);
 
   const int rank_;
   std::unique_ptr<UcxWorker> worker_;

@@ -45,9 +45,7 @@ UcxControl::UcxControl(int rank, int size, std::unique_ptr<UcxWorker> worker, Lo
   }
 }
 
-// Requests that close() could not finish still point at buffers_: the worker
-// goes first.
-UcxControl::~UcxControl() { worker_.reset(); }
+UcxControl::~UcxControl() { close(0); }
 
 Status UcxControl::open() {
   ucp_am_handler_param_t param{};
@@ -162,6 +160,7 @@ void UcxControl::deliver(TransportListener* const& listener) {
 }
 
 void UcxControl::close(double seconds) {
+  if (worker_ == nullptr) return;
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
 
@@ -193,7 +192,8 @@ void UcxControl::close(double seconds) {
   // Cancelled requests end in a progress() or two.
   for (int i = 0; i < 1000 && (under_way_ > 0 || i < 2); ++i) worker_->progress();
   if (under_way_ > 0) worker_->expect_leftovers();
-  deliver(nullptr);
+  // Peers notice the end only when the sockets that they opened are closed.
+  worker_.reset();
 }
 
 void UcxControl::drop_waiting(Peer* peer) {

@@ -46,7 +46,7 @@ class UcxControl {
   bool arm() { return worker_->arm(); }
 
   // Gets what was sent out of this process, unless that takes too long, and
-  // ends all connections.
+  // ends everything: nothing but messages_sent() may be called afterwards.
   void close(double seconds);
 
   std::uint64_t messages_sent() const { return messages_sent_; }

@@ -61,7 +61,7 @@ class UcxTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  std::vector<std::uint8_t> address() const override;
+  std::vector<std::uint8_t> address() const override { return address_; }
   Status connect(const std::vector<std::vector<std::uint8_t>>& addresses) override;
   void set_listener(TransportListener* listener) override {
     listener_ = listener;
@@ -100,6 +100,7 @@ class UcxTransport final : public Transport {
 
   const int rank_;
   const int size_;
+  std::vector<std::uint8_t> address_;
   Parker parker_;
   LostPeers lost_;
   UcxControl control_;
@@ -113,23 +114,19 @@ class UcxTransport final : public Transport {
 };
 
 Status UcxTransport::open() {
-  if (Status status = parker_.open(); !status.ok()) return status;
-  if (Status status = parker_.watch(control_.worker().event_fd()); !status.ok()) return status;
-  if (Status status = parker_.watch(bulk_.worker().event_fd()); !status.ok()) return status;
-  return control_.open();
-}
-
-std::vector<std::uint8_t> UcxTransport::address() const {
-  std::vector<std::uint8_t> body;
-  ByteWriter writer(&body);
+  ByteWriter writer(&address_);
   writer.put(kAddressMagic);
   writer.put(kAddressVersion);
   writer.put(static_cast<std::int32_t>(rank_));
   writer.put(static_cast<std::int32_t>(size_));
   writer.put(to_string(control_.worker().address()));
   writer.put(to_string(bulk_.worker().address()));
-  writer.put(checksum(body.data(), body.size()));
-  return body;
+  writer.put(checksum(address_.data(), address_.size()));
+
+  if (Status status = parker_.open(); !status.ok()) return status;
+  if (Status status = parker_.watch(control_.worker().event_fd()); !status.ok()) return status;
+  if (Status status = parker_.watch(bulk_.worker().event_fd()); !status.ok()) return status;
+  return control_.open();
 }
 
 Status UcxTransport::parse_address(int from, const std::vector<std::uint8_t>& bytes,
@@ -245,6 +242,8 @@ void UcxTransport::close() {
   listener_ = nullptr;
   parker_.unwatch(control_.worker().event_fd());
   parker_.unwatch(bulk_.worker().event_fd());
+  // Peers may be gone already, even before they were reached.
+  const UcxQuiet quiet;
   bulk_.close(kFlushSeconds);
   control_.close(kFlushSeconds);
 }

@@ -60,26 +60,6 @@ ucs_log_func_rc_t drop_if_quiet(const char* /*file*/, unsigned /*line*/, const c
   return quiet_here ? UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
 }
 
-// Keeps UCX from printing on this thread.
-class Quiet {
- public:
-  explicit Quiet(bool wanted) : wanted_(wanted) {
-    if (!wanted_) return;
-    quiet_here = true;
-    ucs_log_push_handler(drop_if_quiet);
-  }
-  ~Quiet() {
-    if (!wanted_) return;
-    ucs_log_pop_handler();
-    quiet_here = false;
-  }
-  Quiet(const Quiet&) = delete;
-  Quiet& operator=(const Quiet&) = delete;
-
- private:
-  const bool wanted_;
-};
-
 std::vector<std::string> existing_interfaces() {
   std::vector<std::string> names;
   struct if_nameindex* list = if_nameindex();
@@ -141,6 +121,18 @@ void add_common(UcxSettings* settings) {
 }
 
 }  // namespace
+
+UcxQuiet::UcxQuiet(bool wanted) : wanted_(wanted) {
+  if (!wanted_) return;
+  quiet_here = true;
+  ucs_log_push_handler(drop_if_quiet);
+}
+
+UcxQuiet::~UcxQuiet() {
+  if (!wanted_) return;
+  ucs_log_pop_handler();
+  quiet_here = false;
+}
 
 std::string ucx_text(ucs_status_t status) { return ucs_status_string(status); }
 
@@ -221,7 +213,7 @@ Status UcxWorker::create(const Options& options, std::unique_ptr<UcxWorker>* wor
 }
 
 UcxWorker::~UcxWorker() {
-  const Quiet quiet(leftovers_);
+  const UcxQuiet quiet(leftovers_);
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
   if (context_ != nullptr) ucp_cleanup(context_);
 }
