@@ -44,7 +44,7 @@ ifeq ($(wildcard hvd_partial/libhvd_partial.so),)
 .PHONY: $(stamp_package)
 endif
 
-.PHONY: help env build demo test lint format tsan asan ubsan native-tests clean distclean host
+.PHONY: help env build demo test lint format tsan asan ubsan native-tests clean distclean
 
 help: ## this list
 	@echo "targets:"
@@ -97,10 +97,8 @@ clean: ## remove what was built, keep the environment
 distclean: clean ## remove the environment too
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-host:
+$(stamp_venv):
 	@tools/check_host "$(PYTHON)"
-
-$(stamp_venv): | host
 	@echo "setting up $(VENV) with $(PYTHON)"
 	@$(stage) $(logs)/venv.log "virtual environment" "$(PYTHON)" -m venv $(VENV)
 	@mkdir -p $(stamps) && touch $@
