@@ -7,6 +7,7 @@ Traced graphs name their channels; what a name means stands here.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvd_partial.errors import InvalidArgumentError
+from hvd_partial.errors import HvdPartialError, InvalidArgumentError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import _ops, _runtime
 
@@ -131,6 +132,15 @@ def open_channel(name: str, tensors: Sequence[TensorSpec], options: Options) -> 
 def find(name: str) -> Channel | None:
     """The channel of that name, if this process has opened it."""
     return _channels.get(name)
+
+
+def leave(name: str) -> None:
+    """This rank is done with a channel; the others go on without it. The name cannot be used again
+    while the engine lives."""
+    channel = _channels.pop(name, None)
+    if channel is not None and _runtime.connected():
+        with contextlib.suppress(HvdPartialError):  # of a job that has failed
+            channel.engine_channel().leave()
 
 
 def all_channels() -> list[Channel]:

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_partial.errors import InvalidArgumentError
-from hvd_partial.tensorflow import _keras, _ops, _runtime
+from hvd_partial.tensorflow import _channels, _keras, _ops, _runtime
 from hvd_partial.tensorflow._channels import Options
 from hvd_partial.tensorflow._ops import Header
 from hvd_partial.tensorflow._reduced import refuse_reduced
@@ -73,20 +73,10 @@ class Distributed:
         update: Update,
         screen: bool = False,
     ) -> None:
-        kind = type(optimizer).__name__
-        if name is None:
-            self.name = f"optimizer/{kind}/{next(_numbers[kind])}"
-        else:
-            self.name = f"optimizer/{name}"
-            if self.name in _named:
-                gc.collect()  # an optimizer that nobody uses any more may still be there
-            if self.name in _named:
-                raise InvalidArgumentError(
-                    f"name={name!r}: there is a distributed optimizer of that name already; two "
-                    "optimizers must not share their gradients"
-                )
+        self.name = _unique_name(type(optimizer).__name__, name)
         self.number = next(_order)
-        _named[self.name] = self
+        if name is not None:
+            _named[name] = self
         _live.add(self)
         self.settings = settings
         self.update = update
@@ -145,6 +135,9 @@ class Distributed:
         first = self.replay.channel is None
         channel = self.replay.open(specs)
         if first:
+            # When ranks drop an optimizer is up to their garbage collectors; a rank that has left
+            # its channel keeps nobody waiting.
+            weakref.finalize(self, _channels.leave, self.name).atexit = False
             restart = weakref.WeakMethod(self._restart)
 
             def call() -> None:
@@ -306,6 +299,21 @@ class Distributed:
             for velocity in _keras.momentum_variables(self.optimizer, self.variables):
                 velocity.assign(velocity * tf.cast(new / rate, velocity.dtype))
         rate.assign(new)
+
+
+def _unique_name(kind: str, name: str | None) -> str:
+    """Of a channel: the same on all ranks, and never that of an earlier optimizer."""
+    if name is None:
+        return f"optimizer/{kind}/{next(_numbers[kind])}"
+    if name in _named:
+        gc.collect()  # an optimizer that nobody uses any more may still be there
+    if name in _named:
+        raise InvalidArgumentError(
+            f"name={name!r}: there is a distributed optimizer of that name already; two optimizers "
+            "must not share their gradients"
+        )
+    number = next(_numbers[f"name {name}"])
+    return f"optimizer/{name}" if number == 0 else f"optimizer/{name}/{number}"
 
 
 def _key(variable: Any) -> Any:

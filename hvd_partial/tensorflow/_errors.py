@@ -31,7 +31,9 @@ def translate(error: BaseException) -> Exception | None:
     found = _TEXT.search(str(error))
     if found is None or not isinstance(error, tf.errors.OpError):
         return None
-    return _CLASSES.get(found[1], errors.HvdPartialError)(found[2])
+    # An assertion in a graph puts its text in quotes.
+    text = found[2].removesuffix('"')
+    return _CLASSES.get(found[1], errors.HvdPartialError)(text)
 
 
 @contextlib.contextmanager

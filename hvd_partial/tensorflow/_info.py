@@ -47,7 +47,7 @@ def mode(optimizer: Any = None) -> Mode:
         if chosen is not None:
             return chosen
         return Mode.parse("majority" if state is None else state.settings.options.mode)
-    return channel.engine_channel().stats().mode
+    return Mode.parse(channel.engine_channel().stats().mode)
 
 
 def stats(optimizer: Any = None) -> Any:
