@@ -10,18 +10,12 @@ from examples.digits.dataset import ImageSet
 from examples.digits.plan import Run
 from hvd_partial.tensorflow import data
 
-# Sets up to this many bytes are kept in memory after they were read once.
-CACHE_BYTES = 1 << 28
 SHUFFLE_EXAMPLES = 4096
 
 
 def local_batches(images: ImageSet, run: Run) -> tf.data.Dataset:
     """One pass over this rank's share, shuffled, in full batches; each pass over another share."""
-    height, width, channels = images.shape
-    examples = images.train
-    if images.train_size * height * width * channels * 4 <= CACHE_BYTES:
-        examples = examples.cache()
-    shares = data.shard(examples, seed=run.seed)
+    shares = data.shard(images.train, seed=run.seed)
     batches = shares.shuffle(SHUFFLE_EXAMPLES, seed=run.seed)
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1

@@ -54,7 +54,7 @@ def train_all(plan: dict[str, Any]) -> None:
     if side.rank() == 0:
         read()
     side.barrier()
-    images = read()
+    images = dataset.in_memory(read())
     for index, values in enumerate(plan["runs"]):
         train(side, Run.from_dict(values), images, partial(report_run, report, index))
 

@@ -115,10 +115,20 @@ class DelayInjectionCallback(PartialCallback):
         self.pattern = pattern
         self.step = 0
         self._sleep = sleep
+        self._begun = False
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         del batch, logs
+        if self._begun:
+            # Where Keras does not know how many batches there are, it began one more at the end of
+            # the last epoch: this batch has had its delay.
+            return
+        self._begun = True
         seconds = float(self.pattern(_hvd.rank(), self.step, _hvd.size()))
         self.step += 1
         if seconds > 0:
             self._sleep(seconds)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        del batch, logs
+        self._begun = False
