@@ -67,7 +67,7 @@ class EngineStats:
 
 
 def transports() -> list[str]:
-    """What UCX can send over on this machine, e.g. ["self", "sysv", "tcp"]."""
+    """What UCX can send over on this machine, e.g. ["bulk cma/memory", "control tcp/eth0"]."""
     return _engine.transports()
 
 
@@ -228,7 +228,10 @@ class Engine:
         return EngineStats(**_engine.engine_stats())
 
     def abort(self, reason: str) -> None:
-        """Ends the job: waiting and later calls on every rank raise `AbortedError` with the reason.
+        """Ends the job: waiting and later calls on every rank raise `AbortedError`.
+
+        Args:
+          reason: What the message says, after "rank N ended the job: ".
 
         Raises:
           NotConnectedError: after `close()`.
@@ -277,7 +280,7 @@ class Engine:
         if failed and not isinstance(error, AbortedError | PeerLostError):
             # The others would wait for this rank; they learn why they need not.
             with contextlib.suppress(HvdPartialError):
-                self.abort(f"rank {self._rank}: {type(error).__name__}: {error}")
+                self.abort(f"{type(error).__name__}: {error}".rstrip(": "))
         if failed:
             with contextlib.suppress(HvdPartialError):
                 self.close()

@@ -91,9 +91,8 @@ void close_engine(double silence_seconds) {
     }
     if (PyErr_CheckSignals() == 0) continue;
     {
-      const std::string rank = std::to_string(hvdp_rank());
       const py::error_scope interrupt;  // kept while we wait
-      hvdp_abort(("rank " + rank + " was interrupted while it closed the engine").c_str());
+      hvdp_abort("interrupted while it waited for the others to close");
       const py::gil_scoped_release release;
       closing.wait();
     }
