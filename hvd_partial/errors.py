@@ -19,6 +19,9 @@ else:
 class HvdPartialError(RuntimeError):
     """The base of all errors of this package."""
 
+    # AutoGraph passes on an error with its class only if it is made like this.
+    __init__ = Exception.__init__
+
 
 class InvalidArgumentError(HvdPartialError, ValueError):
     """An argument of this rank's call is wrong; nothing was sent, and the other ranks go on."""

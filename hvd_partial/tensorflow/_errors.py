@@ -13,6 +13,7 @@ import tensorflow as tf
 from hvd_partial import errors
 
 _TEXT = re.compile(r"hvd_partial \[([A-Z_]+)\]: (.*?)(?: \(HorovodAllreduce\))?(?:\n|\Z)", re.S)
+_OP = re.compile(r"\s*\[Op:\w+\] name:.*", re.S)
 _CLASSES: dict[str, type[Exception]] = {
     "INVALID_ARGUMENT": errors.InvalidArgumentError,
     "MISMATCH": errors.MismatchError,
@@ -31,8 +32,8 @@ def translate(error: BaseException) -> Exception | None:
     found = _TEXT.search(str(error))
     if found is None or not isinstance(error, tf.errors.OpError):
         return None
-    # An assertion in a graph puts its text in quotes.
-    text = found[2].removesuffix('"')
+    # TensorFlow adds the op's name, and an assertion in a graph has its text in quotes.
+    text = _OP.sub("", found[2]).removesuffix('"')
     return _CLASSES.get(found[1], errors.HvdPartialError)(text)
 
 

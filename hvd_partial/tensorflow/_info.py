@@ -9,6 +9,7 @@ from typing import Any
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import _channels, _distributed, _keras, _runtime
+from hvd_partial.tensorflow.partial import loop_name
 
 
 def _channel(optimizer: Any) -> _channels.Channel | None:
@@ -28,9 +29,12 @@ def _channel(optimizer: Any) -> _channels.Channel | None:
         channels = _channels.all_channels()
         return channels[0] if channels else None
     state = _distributed.state_of(optimizer) if _keras.flavour(optimizer) is not None else None
-    if state is None:
+    if state is not None:
+        return state.replay.channel
+    loop = loop_name(optimizer)
+    if loop is None:
         raise InvalidArgumentError("optimizer: must be a DistributedOptimizer of hvd_partial")
-    return state.replay.channel
+    return _channels.find(f"loop/{loop}")
 
 
 def mode(optimizer: Any = None) -> Mode:

@@ -16,7 +16,7 @@ _ops, _native = load()
 # As in DESIGN: what a channel can carry.
 DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64)
 
-for _name in ("Deposit", "Next", "BeginFlush", "Wait", "Progress", "EpochBegin", "EpochOpen"):
+for _name in ("Deposit", "Next", "BeginFlush", "Wait", "Progress", "EpochBegin", "EpochOpen", "EpochDue"):
     tf.no_gradient(f"HvdPartial{_name}")
 
 
@@ -98,6 +98,11 @@ def epoch_open(
     return _ops.hvd_partial_epoch_open(
         epoch, handed_out, channel=channel, gate=gate, steps=steps, passes=passes
     )
+
+
+def epoch_due(channel: str, gate: int) -> bool:
+    """Whether the training loop is to begin another batch; eager only."""
+    return bool(_ops.hvd_partial_epoch_due(channel=channel, gate=gate))
 
 
 def reset() -> None:

@@ -23,11 +23,12 @@ def by_contributions(
 ) -> tf.data.Dataset:
     """Epochs that end when the ranks together have contributed `steps_per_epoch` batches each.
 
-    A slow rank makes fewer steps in such an epoch and a fast one more, and nobody waits at its end.
-    In sync mode it is the classic epoch: exactly `steps_per_epoch` batches on every rank. Prefetching
-    behind it is fine: batches that are on their way are counted as what they will bring. Give it to
-    `model.fit` without `steps_per_epoch`; with Keras's `steps_per_execution` above 1 only Keras 3
-    takes it. `ReplicaSyncCallback` makes the replicas equal at the epoch's end.
+    A slow rank makes fewer steps in such an epoch and a fast one more, and a batch that would end
+    after the epoch is not begun: nobody waits at its end. In sync mode it is the classic epoch,
+    exactly `steps_per_epoch` batches on every rank. Prefetching behind it is fine: batches that are
+    on their way are counted as what they will bring. Give it to `model.fit` without
+    `steps_per_epoch`; with Keras's `steps_per_execution` above 1 only Keras 3 takes it.
+    `ReplicaSyncCallback` makes the replicas equal at the epoch's end.
 
     Arguments:
       dataset: Batches of this rank; repeated as often as needed.
@@ -68,7 +69,8 @@ def by_contributions(
     # tf.data puts a prefetch behind datasets by itself; here it would only blur the end.
     options.experimental_optimization.inject_prefetch = False
     allow_epochs_of_any_length()
-    return mark_dataset(epochs.with_options(options))
+    gate = arguments["gate"]
+    return mark_dataset(epochs.with_options(options), lambda: _ops.epoch_due(channel, gate))
 
 
 def _counter(optimizer: Any) -> tuple[str, int]:

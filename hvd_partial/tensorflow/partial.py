@@ -303,6 +303,11 @@ def _loop_of(
     return _loops[name]
 
 
+def loop_name(optimizer: Any) -> str | None:
+    """The name under which `apply` trains with a plain optimizer."""
+    return getattr(optimizer, _ATTRIBUTE, None)
+
+
 def flush(optimizer: Any = None) -> None:
     """All ranks meet, leftovers are reduced and everything is applied: replicas are equal.
 
@@ -330,7 +335,7 @@ def flush(optimizer: Any = None) -> None:
             if state_found is not None:
                 state_found.flush()
                 return
-        name = getattr(optimizer, _ATTRIBUTE, "")
+        name = loop_name(optimizer) or ""
     loop = _loops.get(name)
     if loop is None:
         raise InvalidArgumentError(f"optimizer={optimizer!r}: nothing has been trained with it")

@@ -47,6 +47,9 @@ def environment(report: Path, legacy_keras: bool = False) -> dict[str, str]:
         CUDA_VISIBLE_DEVICES="-1",
         HVD_PARTIAL_TEST_REPORT=str(report),
         HVD_PARTIAL_TEST_LEGACY="1" if legacy_keras else "",
+        # Several ranks share few cores.
+        TF_NUM_INTRAOP_THREADS="1",
+        TF_NUM_INTEROP_THREADS="2",
         # A rank that waits for one that died must not spoil the next test.
         HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="30",
         HOROVOD_STALL_CHECK_TIME_SECONDS="10",

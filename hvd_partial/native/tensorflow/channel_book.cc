@@ -19,6 +19,11 @@ ChannelTotals ChannelBook::read(const std::string& channel) const {
   return found == totals_.end() ? ChannelTotals{} : found->second;
 }
 
+std::string ChannelBook::resolve(const std::string& channel) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return channel.empty() ? first_ : channel;
+}
+
 void ChannelBook::clear() {
   const std::lock_guard<std::mutex> lock(mutex_);
   totals_.clear();
@@ -30,5 +35,5 @@ void ChannelBook::clear() {
 // A new engine starts at round 0: what was counted for the last one goes.
 extern "C" HVDP_EXPORT void hvdp_tensorflow_reset(void) {
   hvd_partial::ChannelBook::instance().clear();
-  hvd_partial::EpochGate::forget_all();
+  hvd_partial::EpochGate::instance().clear();
 }

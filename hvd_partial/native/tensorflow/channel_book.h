@@ -43,6 +43,7 @@ class ChannelBook {
   }
   // An empty name: the channel that was used first.
   ChannelTotals read(const std::string& channel) const;
+  std::string resolve(const std::string& channel) const;
   void clear();
 
  private:

@@ -4,68 +4,73 @@
 #include "tensorflow/epoch_gate.h"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 
 namespace hvd_partial {
-namespace {
 
-struct LastEnd {
-  std::int64_t end = 0;      // in batches
-  std::int64_t flushes = 0;  // seen by then
-};
-
-struct LastEnds {
-  std::mutex mutex;
-  std::map<std::int64_t, LastEnd> of_gate;
-};
-
-LastEnds& last_ends() {
-  static LastEnds ends;
-  return ends;
+EpochGate& EpochGate::instance() {
+  static EpochGate gate;
+  return gate;
 }
 
-}  // namespace
-
 EpochGate::Epoch EpochGate::begin(std::int64_t gate, const Plan& plan, const ChannelTotals& now) {
-  Epoch epoch;
-  epoch.progress = now.progress();
-  epoch.settled = now.own_settled();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  State& state = states_[gate];
   std::int64_t start = plan.passes * now.progress();
-  LastEnds& ends = last_ends();
-  const std::lock_guard<std::mutex> lock(ends.mutex);
-  const auto last = ends.of_gate.find(gate);
-  if (last != ends.of_gate.end()) {
-    if (last->second.flushes == now.flushes) start = last->second.end;
-    ends.of_gate.erase(last);
-  }
-  epoch.end = start + plan.steps * plan.size;
-  return epoch;
+  if (state.ended && state.flushes == now.flushes) start = state.epoch.end;
+  state.plan = plan;
+  state.epoch = Epoch{now.progress(), now.own_settled(), start + plan.steps * plan.size};
+  state.ended = false;
+  return state.epoch;
+}
+
+double EpochGate::per_batch(const Plan& plan, const Epoch& epoch, const ChannelTotals& now) {
+  const std::int64_t own = plan.passes * (now.own_settled() - epoch.settled);
+  if (own <= 0) return static_cast<double>(plan.size);
+  const std::int64_t all = plan.passes * (now.progress() - epoch.progress);
+  return std::max(1.0, static_cast<double>(all) / static_cast<double>(own));
 }
 
 bool EpochGate::open(std::int64_t gate, const Plan& plan, const Epoch& epoch,
                      std::int64_t handed_out, const ChannelTotals& now) {
   // Keras does not take an epoch without a single batch.
   if (handed_out == 0) return true;
-  const std::int64_t done = plan.passes * now.progress();
-  const std::int64_t own_done = plan.passes * (now.own_settled() - epoch.settled);
-  const std::int64_t pending = std::max<std::int64_t>(0, handed_out - own_done);
-  const double since_begin = static_cast<double>(plan.passes * (now.progress() - epoch.progress));
-  const double each = own_done > 0 ? std::max(1.0, since_begin / static_cast<double>(own_done))
-                                   : static_cast<double>(plan.size);
-  const double expected = static_cast<double>(done) + each * static_cast<double>(pending);
-  // Half a contribution absorbs the rounding of the quotient above.
-  if (expected < static_cast<double>(epoch.end) - 0.5) return true;
-  LastEnds& ends = last_ends();
-  const std::lock_guard<std::mutex> lock(ends.mutex);
-  ends.of_gate[gate] = LastEnd{epoch.end, now.flushes};
+  const std::int64_t own = plan.passes * (now.own_settled() - epoch.settled);
+  const std::int64_t on_their_way = std::max<std::int64_t>(0, handed_out - own);
+  const double each = per_batch(plan, epoch, now);
+  const double done = static_cast<double>(plan.passes * now.progress());
+  const double middle_of_next = done + each * (static_cast<double>(on_their_way) + 0.5);
+  if (middle_of_next <= static_cast<double>(epoch.end)) return true;
+  end(gate, now);
   return false;
 }
 
-void EpochGate::forget_all() {
-  LastEnds& ends = last_ends();
-  const std::lock_guard<std::mutex> lock(ends.mutex);
-  ends.of_gate.clear();
+bool EpochGate::due(std::int64_t gate, std::int64_t published, const ChannelTotals& now) {
+  State state;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = states_.find(gate);
+    if (found == states_.end() || found->second.ended) return true;  // up to the pipeline
+    state = found->second;
+  }
+  if (now.own_settled() == state.epoch.settled) return true;  // not a single batch yet
+  const std::int64_t progress = std::max(now.progress(), published + now.skipped);
+  const double done = static_cast<double>(state.plan.passes * progress);
+  const double each = per_batch(state.plan, state.epoch, now);
+  if (done + 0.5 * each <= static_cast<double>(state.epoch.end)) return true;
+  end(gate, now);
+  return false;
+}
+
+void EpochGate::end(std::int64_t gate, const ChannelTotals& now) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  State& state = states_[gate];
+  state.ended = true;
+  state.flushes = now.flushes;
+}
+
+void EpochGate::clear() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  states_.clear();
 }
 
 }  // namespace hvd_partial

@@ -52,6 +52,17 @@ REGISTER_OP("HvdPartialEpochOpen")
     })
     .Doc("Whether another batch is due in that epoch.");
 
+REGISTER_OP("HvdPartialEpochDue")
+    .Attr("channel: string")
+    .Attr("gate: int")
+    .Output("due: bool")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Scalar());
+      return tensorflow::OkStatus();
+    })
+    .Doc("Whether the training loop is to begin another batch of the present epoch.");
+
 REGISTER_OP("HvdPartialProgress")
     .Attr("channel: string")
     .Output("totals: int64")
@@ -101,7 +112,7 @@ class EpochBeginOp : public EpochKernel {
   void Compute(OpKernelContext* ctx) override {
     EpochGate::Plan plan;
     if (!this->plan(ctx, &plan)) return;
-    const EpochGate::Epoch epoch = EpochGate::begin(gate_, plan, now());
+    const EpochGate::Epoch epoch = EpochGate::instance().begin(gate_, plan, now());
     Tensor* out = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({kEpochFields}), &out));
     auto fields = out->vec<std::int64_t>();
@@ -127,8 +138,35 @@ class EpochOpenOp : public EpochKernel {
     const std::int64_t handed_out = ctx->input(1).flat<std::int64_t>()(0);
     Tensor* out = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &out));
-    out->scalar<bool>()() = EpochGate::open(gate_, plan, epoch, handed_out, now());
+    out->scalar<bool>()() = EpochGate::instance().open(gate_, plan, epoch, handed_out, now());
   }
+};
+
+class EpochDueOp : public OpKernel {
+ public:
+  explicit EpochDueOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("channel", &channel_));
+    tensorflow::int64 gate = 0;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("gate", &gate));
+    gate_ = gate;
+  }
+  void Compute(OpKernelContext* ctx) override {
+    std::int64_t published = 0;
+    hvdp_channel_stats stats{};
+    const std::string name = ChannelBook::instance().resolve(channel_);
+    hvdp_channel* channel = name.empty() ? nullptr : hvdp_channel_find(name.c_str());
+    if (channel != nullptr && hvdp_channel_get_stats(channel, &stats, nullptr) == HVDP_OK) {
+      published = static_cast<std::int64_t>(stats.contributions);
+    }
+    Tensor* out = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &out));
+    out->scalar<bool>()() =
+        EpochGate::instance().due(gate_, published, ChannelBook::instance().read(channel_));
+  }
+
+ private:
+  std::string channel_;
+  std::int64_t gate_ = 0;
 };
 
 class ProgressOp : public OpKernel {
@@ -156,6 +194,7 @@ class ProgressOp : public OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("HvdPartialEpochBegin").Device(tensorflow::DEVICE_CPU), EpochBeginOp);
 REGISTER_KERNEL_BUILDER(Name("HvdPartialEpochOpen").Device(tensorflow::DEVICE_CPU), EpochOpenOp);
+REGISTER_KERNEL_BUILDER(Name("HvdPartialEpochDue").Device(tensorflow::DEVICE_CPU), EpochDueOp);
 REGISTER_KERNEL_BUILDER(Name("HvdPartialProgress").Device(tensorflow::DEVICE_CPU), ProgressOp);
 
 }  // namespace

@@ -18,6 +18,7 @@ if os.environ.get("HVD_PARTIAL_TEST_LEGACY"):
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 import hvd_partial.tensorflow as hvt
 import hvd_partial.tensorflow.keras as hvd
@@ -33,10 +34,11 @@ _values: dict[str, Any] = {}
 
 
 def start() -> None:
-    """init() and small thread pools: several ranks share few cores."""
+    """init(), and what Horovod's users do after it: it must still be possible then."""
     hvd.init()
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
+    if not context.context()._initialized:
+        tf.config.set_visible_devices([], "GPU")
+        tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def report(**values: Any) -> None:
