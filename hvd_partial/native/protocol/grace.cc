@@ -5,15 +5,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 namespace hvd_partial {
 namespace {
 
+// The value that a share of [begin, end) stays below; reorders it.
 template <typename Iterator>
-double median(Iterator begin, Iterator end) {
-  const auto middle = begin + (end - begin) / 2;
-  std::nth_element(begin, middle, end);
-  return *middle;
+double quantile(Iterator begin, Iterator end, double share) {
+  const auto position = begin + static_cast<std::ptrdiff_t>((end - begin) * share);
+  std::nth_element(begin, position, end);
+  return *position;
 }
 
 }  // namespace
@@ -37,17 +39,21 @@ double GraceEstimator::seconds() const {
   const std::size_t rounds = std::min<std::uint64_t>(rounds_, kRounds);
   if (deviation_count_ < kEnough || rounds < kEnough) return kInitialSeconds;
 
-  std::array<double, kDeviations> deviations = deviations_;
-  const std::size_t count = std::min(deviation_count_, kDeviations);
-  const double spread = median(deviations.begin(), deviations.begin() + count);
-
   std::array<double, kRounds> intervals{};
   for (std::size_t i = 0; i + 1 < rounds; ++i) {
     const std::uint64_t round = rounds_ - rounds + i;
     intervals[i] = quorum_times_[(round + 1) % kRounds] - quorum_times_[round % kRounds];
   }
-  const double interval = median(intervals.begin(), intervals.begin() + (rounds - 1));
-  return std::min(kSpread * spread, kLargestShareOfInterval * interval);
+  const double largest =
+      kLargestShareOfInterval * quantile(intervals.begin(), intervals.begin() + (rounds - 1), 0.5);
+
+  std::array<double, kDeviations> deviations = deviations_;
+  const auto end = deviations.begin() + std::min(deviation_count_, kDeviations);
+  const auto in_step = std::partition(deviations.begin(), end,
+                                      [largest](double deviation) { return deviation < largest; });
+  // Hardly anybody ever comes in time after the quorum: no use waiting.
+  if (static_cast<std::size_t>(in_step - deviations.begin()) < kEnough / 2) return 0;
+  return std::min(kMargin * quantile(deviations.begin(), in_step, kCommon), largest);
 }
 
 }  // namespace hvd_partial

@@ -11,9 +11,11 @@
 namespace hvd_partial {
 
 // Learns how long a round whose quorum is complete should still wait for the
-// rest: long enough for the jitter of ranks that are in step, never more than
-// a tenth of the time between two rounds, so that a rank which is really late
-// holds up nobody. Fed with arrival times only; fixed memory.
+// rest. A rank that arrives within a tenth of the time between two rounds is
+// in step, and its jitter is covered generously: in a balanced job that costs
+// nothing, because the round starts when the last rank comes. A rank that is
+// later than that is late, teaches nothing, and is not waited for longer than
+// that tenth. Fed with arrival times only; fixed memory.
 class GraceEstimator {
  public:
   // Before anything is known.
@@ -34,9 +36,10 @@ class GraceEstimator {
   // enough that one burst of delays does not move a median.
   static constexpr std::size_t kDeviations = 64;
   static constexpr std::size_t kRounds = 32;
-  // Multiple of the median deviation that is waited: covers all but a few per
-  // cent of arrivals for jitter from uniform to exponential.
-  static constexpr double kSpread = 6.0;
+  // Multiple of the deviation that nine of ten arrivals in step stay below:
+  // enough for jitter with long tails, which that of operating systems has.
+  static constexpr double kMargin = 2.5;
+  static constexpr double kCommon = 0.9;
   static constexpr double kLargestShareOfInterval = 0.1;
 
   std::array<double, kDeviations> deviations_{};
