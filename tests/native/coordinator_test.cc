@@ -26,9 +26,7 @@ class CoordinatorTest : public ::testing::Test {
     out_.clear();
   }
 
-  void send(int from, const Message& message) {
-    coordinator_->handle(from, message, now_, &out_);
-  }
+  void send(int from, const Message& message) { coordinator_->handle(from, message, now_, &out_); }
   void call(int rank, bool waiting = true) { send(rank, Call{kChannel, round_, waiting, 0.1}); }
   void tick(double now) {
     now_ = now;
