@@ -60,6 +60,7 @@ class ReplicaCheck(tf.keras.callbacks.Callback):
         self._allgather = allgather
         self.equal = True
         self.epochs = 0
+        self.ended = 0.0  # time.monotonic() after the last epoch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         digest = hashlib.sha256()
@@ -67,3 +68,4 @@ class ReplicaCheck(tf.keras.callbacks.Callback):
             digest.update(weight.tobytes())
         self.equal &= len(set(self._allgather(digest.hexdigest()))) == 1
         self.epochs += 1
+        self.ended = time.monotonic()

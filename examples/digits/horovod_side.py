@@ -47,10 +47,8 @@ class HorovodSide:
         return hvd.DistributedOptimizer(optimizer)
 
     def batches(self, images: ImageSet, run: Run, steps: int) -> Any:
-        return local_batches(images, run).repeat()
-
-    def fit_arguments(self, steps: int) -> dict[str, Any]:
-        return {"steps_per_epoch": steps}
+        # As many on every rank: Horovod's optimizer waits for all of them in each step.
+        return local_batches(images, run).take(steps)
 
     def callbacks(self, run: Run) -> list[Any]:
         self._steps = CountSteps()

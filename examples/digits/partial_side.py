@@ -52,9 +52,6 @@ class PartialSide:
         # An epoch is over when all ranks together have made steps * size() contributions.
         return hvd.data.by_contributions(local_batches(images, run), steps, self._optimizer)
 
-    def fit_arguments(self, steps: int) -> dict[str, Any]:
-        return {}
-
     def callbacks(self, run: Run) -> list[Any]:
         return [*self.warm_up_callbacks(), delay_callback(run)]
 

@@ -10,13 +10,11 @@ from examples.digits.dataset import ImageSet
 from examples.digits.plan import Run
 from hvd_partial.tensorflow import data
 
-SHUFFLE_EXAMPLES = 4096
+SHUFFLE_EXAMPLES = 1024
 
 
 def local_batches(images: ImageSet, run: Run) -> tf.data.Dataset:
     """One pass over this rank's share, shuffled, in full batches; each pass over another share."""
     shares = data.shard(images.train, seed=run.seed)
     batches = shares.shuffle(SHUFFLE_EXAMPLES, seed=run.seed)
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = 1
-    return batches.batch(run.batch_size, drop_remainder=True).with_options(options)
+    return batches.batch(run.batch_size, drop_remainder=True)

@@ -33,10 +33,6 @@ class Side(Protocol):
         """What `fit` trains on: this rank's batches."""
         ...
 
-    def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """More arguments for `fit`."""
-        ...
-
     def callbacks(self, run: Run) -> list[Any]:
         """The library's, with the delays."""
         ...

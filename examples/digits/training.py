@@ -103,15 +103,8 @@ def train(side: Side, run: Run, images: dataset.ImageSet, report: Report) -> Non
     report({"event": "start", "total": run.epochs * steps * side.size()})
     side.barrier()
     start = time.monotonic()
-    model.fit(
-        data,
-        epochs=run.epochs,
-        callbacks=callbacks,
-        shuffle=False,
-        verbose=0,
-        **side.fit_arguments(steps),
-    )
-    seconds = max(side.allgather(time.monotonic() - start))
+    model.fit(data, epochs=run.epochs, callbacks=callbacks, shuffle=False, verbose=0)
+    seconds = max(side.allgather(check.ended - start))
 
     accuracy = evaluate(model, images) if side.rank() == 0 else math.nan
     facts = side.facts()

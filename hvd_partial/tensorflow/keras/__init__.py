@@ -10,7 +10,7 @@ with `TF_USE_LEGACY_KERAS=1`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import horovod.tensorflow.keras as _horovod
 
@@ -80,3 +80,8 @@ _THEIRS = [name for name in dir(_horovod) if not name.startswith("_") and name n
 globals().update({name: getattr(_horovod, name) for name in _THEIRS if name not in globals()})
 
 __all__ = sorted(_OURS + _THEIRS)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Horovod's names, for type checkers."""
