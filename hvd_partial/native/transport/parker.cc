@@ -64,13 +64,16 @@ Status Parker::watch(int fd) {
 
 void Parker::unwatch(int fd) { ::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr); }
 
-void Parker::park(double seconds) {
+bool Parker::park(double seconds) {
   const int count = wait_for_events(seconds);
-  if (count == 0) return;
+  if (count == 0) return false;
   // An eventfd counts, so one read takes all wake() calls so far.
   std::uint64_t wakes = 0;
-  while (::read(wake_fd_, &wakes, sizeof(wakes)) < 0 && errno == EINTR) {
-  }
+  ssize_t got = 0;
+  do {
+    got = ::read(wake_fd_, &wakes, sizeof(wakes));
+  } while (got < 0 && errno == EINTR);
+  return got > 0;
 }
 
 int Parker::wait_for_events(double seconds) {

@@ -23,8 +23,8 @@ class Parker {
   Status watch(int fd);
   void unwatch(int fd);
 
-  // Negative: no limit. May return early.
-  void park(double seconds);
+  // Negative: no limit. May return early. True if wake() was called.
+  bool park(double seconds);
   // Ends a present or the next park(). Any thread.
   void wake();
 

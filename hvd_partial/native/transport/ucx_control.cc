@@ -75,8 +75,8 @@ Status UcxControl::connect_peer(Peer* peer) {
   return Status(ErrorCode::kTransport, "rank " + std::to_string(rank_) + " cannot reach rank " +
                                            std::to_string(peer->rank) +
                                            " over TCP: " + status.message() +
-                                           "; choose interfaces that reach all hosts with "
-                                           "HVD_PARTIAL_NETWORK_INTERFACES");
+                                           "; is it still running? If so, choose interfaces that "
+                                           "reach all hosts with HVD_PARTIAL_NETWORK_INTERFACES");
 }
 
 void UcxControl::send(int to, const std::uint8_t* data, std::size_t size) {

@@ -4,6 +4,7 @@
 #include "transport/ucx_transport.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -27,13 +28,20 @@ constexpr std::uint32_t kAddressVersion = 1;
 // A close() takes at most twice this, plus what UCX needs to clean up.
 constexpr double kFlushSeconds = 0.25;
 
-// A send that waits for room in a peer's queue in shared memory gives no event
-// when there is room again, and keeps UCX from arming. These many times
-// wait() returns at once, hoping that it is a matter of microseconds; then it
-// sleeps longer and longer.
+// There are states in which UCX cannot be waited for: a send that waits for
+// room in a peer's queue in shared memory gives no event when there is room
+// again, and keeps UCX from arming; a connection that the peer has not answered
+// is always ready for writing. So many turns of progress() and wait() that come
+// to nothing are taken at once, hoping that it is a matter of microseconds;
+// then wait() looks away from UCX and sleeps a little.
 constexpr int kPatientTurns = 20;
-constexpr double kFirstPause = 20e-6;
-constexpr double kLongestPause = 1e-3;
+constexpr double kPause = 100e-6;
+constexpr int kHopefulTurns = 1000;  // then the peer is rather stopped than busy
+constexpr double kLongPause = 1e-3;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // FNV-1a: a truncated or mixed-up address must not reach UCX, which trusts it.
 std::uint64_t checksum(const std::uint8_t* data, std::size_t size) {
@@ -92,6 +100,7 @@ class UcxTransport final : public Transport {
   Status parse_address(int from, const std::vector<std::uint8_t>& bytes,
                        std::vector<std::uint8_t>* control, std::vector<std::uint8_t>* bulk) const;
   bool report();
+  void pause(double seconds);
   // Before there is a listener, everything waits for it; after it has gone,
   // nobody wants to know.
   bool may_report() const {
@@ -110,7 +119,7 @@ class UcxTransport final : public Transport {
   bool connected_ = false;
   bool closed_ = false;
   bool moved_ = true;        // since the last wait()
-  int fruitless_turns_ = 0;  // of wait() without a move in between, while UCX could not arm
+  int fruitless_turns_ = 0;  // see kPatientTurns
 };
 
 Status UcxTransport::open() {
@@ -224,17 +233,32 @@ void UcxTransport::wait(double seconds) {
     return;
   }
   if (may_report() || seconds == 0) return;
-  const bool moved = std::exchange(moved_, false);
-  if (moved) fruitless_turns_ = 0;
-  if (control_.arm() && bulk_.arm()) {
-    fruitless_turns_ = 0;
-    parker_.park(seconds);
+  if (std::exchange(moved_, false)) fruitless_turns_ = 0;
+  if (fruitless_turns_ >= kPatientTurns) {
+    pause(seconds);
     return;
   }
-  if (++fruitless_turns_ <= kPatientTurns) return;
-  const int doublings = std::min(fruitless_turns_ - kPatientTurns, 20);
-  const double pause = std::min(kLongestPause, kFirstPause * static_cast<double>(1 << doublings));
-  parker_.park(seconds < 0 ? pause : std::min(seconds, pause));
+  const bool control_armed = control_.arm();
+  if (!control_armed || !bulk_.arm()) {
+    ++fruitless_turns_;
+    return;
+  }
+  const double start = now();
+  const bool woken = parker_.park(seconds);
+  if (woken) return;
+  fruitless_turns_ = now() - start < kLongPause ? fruitless_turns_ + 1 : 0;
+}
+
+void UcxTransport::pause(double seconds) {
+  const double longest = fruitless_turns_ < kHopefulTurns ? kPause : kLongPause;
+  ++fruitless_turns_;
+  const int fds[] = {control_.worker().event_fd(), bulk_.worker().event_fd()};
+  for (const int fd : fds) parker_.unwatch(fd);
+  parker_.park(seconds < 0 ? longest : std::min(seconds, longest));
+  for (const int fd : fds) {
+    // Fails only if the kernel is out of memory; then keep looking.
+    if (!parker_.watch(fd).ok()) wake();
+  }
 }
 
 void UcxTransport::close() {

@@ -23,9 +23,7 @@ namespace hvd_partial {
 //   was under way then may stay unfinished until cancel_all().
 // - cancel_all() is final: bulk transfers started later fail with kAborted
 //   (messages of the abandoned ones could arrive in place of theirs). Control
-//   messages go on. Large messages are read by the receiver out of the
-//   sender's memory, so a peer that has not cancelled yet may still *read* an
-//   abandoned send buffer: leave its contents alone until close().
+//   messages go on.
 // - A peer is noticed to be lost by rank 0, or by everybody if it was rank 0:
 //   only these pairs keep a connection that reports it. A peer's close() looks
 //   the same as its death.
