@@ -30,7 +30,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: tf.DType
 
-    def array(self) -> np.ndarray:
+    def array(self) -> np.ndarray[Any, Any]:
         """An array of this shape and dtype that occupies no memory."""
         return np.broadcast_to(np.zeros((), self.dtype.as_numpy_dtype), self.shape)
 
@@ -64,9 +64,7 @@ class Options:
                 f"average={self.average!r}: must be 'size', 'contributions' or None"
             )
         if self.catch_up not in ("replay", "latest"):
-            raise InvalidArgumentError(
-                f"catch_up={self.catch_up!r}: must be 'replay' or 'latest'"
-            )
+            raise InvalidArgumentError(f"catch_up={self.catch_up!r}: must be 'replay' or 'latest'")
         if isinstance(self.max_lag, bool) or not isinstance(self.max_lag, int) or self.max_lag < 1:
             raise InvalidArgumentError(f"max_lag={self.max_lag!r}: must be a whole number from 1")
 

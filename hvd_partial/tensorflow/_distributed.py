@@ -56,7 +56,7 @@ class Settings:
 class Distributed:
     """The state of one distributed optimizer.
 
-    Arguments:
+    Args:
       optimizer: The Keras optimizer.
       name: Of the channel; None for the class's name and a number in order of creation, which
         must be the same on all ranks.
@@ -84,7 +84,6 @@ class Distributed:
         self.variables: list[Any] = []
         self._positions: dict[Any, int] = {}
         self._accumulators: list[tf.Variable] = []
-        self._pass: tf.Variable | None = None
         self._optimizer = weakref.ref(optimizer)
         with tf.init_scope():
             # Of the results applied, over all engines this process has had; while a result is being
@@ -92,6 +91,7 @@ class Distributed:
             self.contributions = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial")
             self._base = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial")
             self.ranks = tf.Variable(1.0, dtype=tf.float64, trainable=False, name="hvd_partial")
+            self._pass = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial")
             # Where training went on from, e.g. that of a file.
             self.first_iteration = tf.Variable(0.0, dtype=tf.float64, trainable=False)
         self.iterations_per_round = 1  # as the optimizer counts them
@@ -202,7 +202,6 @@ class Distributed:
                 for spec in _keras.tensor_specs(self.variables):
                     zeros = tf.zeros(spec.shape, spec.dtype)
                     self._accumulators.append(tf.Variable(zeros, trainable=False))
-                self._pass = tf.Variable(0, dtype=tf.int64, trainable=False)
         for accumulator, gradient in zip(self._accumulators, gradients, strict=True):
             if gradient is not None:
                 accumulator.assign_add(tf.cast(tf.convert_to_tensor(gradient), accumulator.dtype))
@@ -224,7 +223,7 @@ class Distributed:
         return tf.cond(tf.equal(done % passes, 0), contribute, lambda: tf.constant(0))
 
     def _packed(self, gradients: list[Any]) -> list[Any]:
-        packed = []
+        packed: list[Any] = []
         for gradient in gradients:
             if gradient is None:
                 packed.append(None)
@@ -268,7 +267,7 @@ class Distributed:
         before = total - tf.cast(header.contributions, tf.int64)
         self.contributions.assign(before)
         if self.rate_hook is not None:
-            self._set_rate(before)
+            self._set_rate(self.rate_hook, before)
         unpacked = []
         for value, variable in zip(values, variables, strict=True):
             if value is not None:
@@ -280,7 +279,7 @@ class Distributed:
         self.update(self.optimizer, unpacked, variables, all_bad, any_bad)
         self.contributions.assign(total)
 
-    def _set_rate(self, before: tf.Tensor) -> None:
+    def _set_rate(self, hook: Callable[[float], float], before: tf.Tensor) -> None:
         rate = _keras.learning_rate_variable(self.optimizer)
         if rate is None:
             raise InvalidArgumentError(
@@ -288,7 +287,7 @@ class Distributed:
             )
 
         def compute(contributions: Any) -> np.float32:
-            return np.float32(self.rate_hook(float(contributions)))
+            return np.float32(hook(float(contributions)))
 
         if tf.executing_eagerly():
             new = tf.constant(compute(before), rate.dtype)

@@ -21,9 +21,7 @@ def derive(base: type, members: dict[str, Any]) -> type:
     namespace["__qualname__"] = base.__qualname__
     namespace["__doc__"] = base.__doc__
     # tf_keras looks up its public names in the class itself.
-    for key, value in vars(base).items():
-        if "_api_names" in key:
-            namespace[key] = value
+    namespace |= {key: value for key, value in vars(base).items() if "_api_names" in key}
     # types.new_class finds the metaclass, which tf_keras's LossScaleOptimizer has.
     derived = types.new_class(base.__name__, (base,), exec_body=lambda body: body.update(namespace))
     for package in ("keras", "tf_keras"):

@@ -18,11 +18,13 @@ import numpy as np
 
 from hvd_partial.tensorflow import _runtime
 
+Array = np.ndarray[Any, Any]
+
 _LEAST_BYTES = 256
 
 
 def gather(data: bytes) -> dict[int, bytes]:
-    """What each rank gave, by rank; ranks that have ended are not there. All others must call it."""
+    """What each rank gave, by rank, without those that have ended; all others must call it."""
     engine = _runtime.connect()
     sizes = np.zeros(engine.size, np.int64)
     sizes[engine.rank] = len(data) + 1  # 0: not there
@@ -47,11 +49,12 @@ def gather_json(value: Any) -> dict[int, Any]:
     return {rank: json.loads(data) for rank, data in gather(json.dumps(value).encode()).items()}
 
 
-def mean(arrays: Sequence[np.ndarray], label: str) -> list[np.ndarray]:
+def mean(arrays: Sequence[Array], label: str) -> list[Array]:
     """The mean over the ranks that are there, the same to the last bit on all of them.
 
-    Arguments:
-      arrays: Floating point, of the same shapes on all ranks; half precision is added up in float32.
+    Args:
+      arrays: Floating point, of the same shapes on all ranks; half precision is added up in
+        float32.
       label: The same on all ranks; part of the channel's name.
     """
     if not arrays:
@@ -68,13 +71,13 @@ def mean(arrays: Sequence[np.ndarray], label: str) -> list[np.ndarray]:
     ]
 
 
-def _channel(engine: Any, name: str, like: Sequence[np.ndarray]) -> Any:
+def _channel(engine: Any, name: str, like: Sequence[Array]) -> Any:
     return engine.channel(
-        name, list(like), mode="sync", average=None, staleness="full", catch_up="replay"
+        name, list(like), mode="sync", average=None, staleness="full", skip_nonfinite=False
     )
 
 
-def _summed(channel: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _summed(channel: Any, arrays: Sequence[Array]) -> list[Array]:
     results = [*channel.allreduce(list(arrays)), *channel.flush()]
     total = [np.array(value) for value in results[0].values]
     for result in results[1:]:

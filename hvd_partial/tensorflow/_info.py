@@ -21,7 +21,9 @@ def _channel(optimizer: Any) -> _channels.Channel | None:
             if found is not None:
                 return found
         known = ", ".join(repr(channel.name) for channel in _channels.all_channels()) or "none"
-        raise InvalidArgumentError(f"optimizer={optimizer!r}: no channel of that name; open: {known}")
+        raise InvalidArgumentError(
+            f"optimizer={optimizer!r}: no channel of that name; open: {known}"
+        )
     if optimizer is None:
         state = _distributed.newest_state()
         if state is not None and state.replay.channel is not None:
@@ -40,7 +42,7 @@ def _channel(optimizer: Any) -> _channels.Channel | None:
 def mode(optimizer: Any = None) -> Mode:
     """The mode in force: of the last round that this rank has seen, or as opened if there was none.
 
-    Arguments:
+    Args:
       optimizer: A distributed optimizer or a channel's name; by default the optimizer that was made
         last. Before there is any channel: what `set_mode` was called with, or "majority".
     """
@@ -55,10 +57,10 @@ def mode(optimizer: Any = None) -> Mode:
 
 
 def stats(optimizer: Any = None) -> Any:
-    """Counters of a channel: rounds, contributions, deposits, lag, seconds blocked, seconds that each
-    rank computed before its last call; see `hvd_partial.engine`.
+    """Counters of a channel: rounds, contributions, deposits, lag, seconds blocked, seconds that
+    each rank computed before its last call; see `hvd_partial.engine`.
 
-    Arguments:
+    Args:
       optimizer: A distributed optimizer or a channel's name; by default the optimizer that was made
         last.
 

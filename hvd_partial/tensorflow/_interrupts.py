@@ -1,19 +1,20 @@
 # Copyright 2026 The hvd_partial authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a rank by an exception or Ctrl-C ends the job on all ranks, at once and with the cause.
+"""A rank that ends by an exception or Ctrl-C ends the job on all ranks, at once and with the cause.
 
 Otherwise the others would wait for a rank that is never coming back, or see it die without a word.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 
 Abort = Callable[[str], None]
 
@@ -48,14 +49,16 @@ def _on_exception(
 
 
 def _watch_signals() -> None:
-    """Python's handler of SIGINT cannot run while the main thread waits inside a TensorFlow op; so a
-    thread learns of the signal through a pipe and ends what the op waits for."""
+    """Python's handler of SIGINT cannot run while the main thread waits inside a TensorFlow op; so
+    a thread learns of the signal through a pipe and ends what the op waits for."""
     global _pipe, _previous_descriptor
     reader, writer = os.pipe()
     os.set_blocking(reader, True)
     os.set_blocking(writer, False)
     _pipe = (reader, writer)
     _previous_descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _on_interrupt)
     threading.Thread(target=_read_signals, name="hvd_partial-signals", daemon=True).start()
 
 
@@ -70,7 +73,22 @@ def _read_signals() -> None:
             with contextlib.suppress(OSError):
                 os.write(_previous_descriptor, received)
         # Somebody else's handler decides itself what an interrupt means.
-        default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if signal.SIGINT in received and default and _abort is not None:
+        ours = signal.getsignal(signal.SIGINT) in (_on_interrupt, signal.default_int_handler)
+        if signal.SIGINT in received and ours and _abort is not None:
             _abort("interrupted (SIGINT)")
 
+
+def _on_interrupt(number: int, frame: FrameType | None) -> None:
+    """Python's own handler, but not while TensorFlow's C++ code makes the error of an op: what is
+    raised there does not come out as KeyboardInterrupt."""
+    inner = frame
+    for _ in range(3):
+        if inner is None:
+            break
+        if inner.f_code.co_filename.endswith("errors_impl.py"):
+            later = threading.Timer(0.01, _thread.interrupt_main)
+            later.daemon = True
+            later.start()
+            return
+        inner = inner.f_back
+    signal.default_int_handler(number, frame)

@@ -20,12 +20,16 @@ def _module(name: str) -> Any:
     return sys.modules.get(name)
 
 
+def _keras3() -> Any:
+    keras = _module("keras")
+    return keras if keras is not None and keras.__version__.startswith("3.") else None
+
+
 def flavour(optimizer: Any) -> Flavour | None:
     """Which Keras an optimizer is of; None for anything else."""
-    keras = _module("keras")
-    if keras is not None and keras.__version__.startswith("3."):
-        if isinstance(optimizer, keras.optimizers.Optimizer):
-            return "keras"
+    keras = _keras3()
+    if keras is not None and isinstance(optimizer, keras.optimizers.Optimizer):
+        return "keras"
     tf_keras = _module("tf_keras")
     if tf_keras is not None:
         if isinstance(optimizer, tf_keras.optimizers.Optimizer):
@@ -37,10 +41,9 @@ def flavour(optimizer: Any) -> Flavour | None:
 
 def is_loss_scaling(optimizer: Any) -> bool:
     """Whether it is a LossScaleOptimizer of either Keras."""
-    keras = _module("keras")
-    if keras is not None and keras.__version__.startswith("3."):
-        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            return True
+    keras = _keras3()
+    if keras is not None and isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return True
     tf_keras = _module("tf_keras")
     return tf_keras is not None and isinstance(
         optimizer, tf_keras.mixed_precision.LossScaleOptimizer
@@ -86,7 +89,7 @@ def build(optimizer: Any, variables: Sequence[Any]) -> None:
         elif kind == "tf_keras":
             optimizer.build(list(variables))
         elif kind == "tf_keras_legacy":
-            optimizer._create_all_weights(list(variables))  # noqa: SLF001
+            optimizer._create_all_weights(list(variables))
 
 
 def optimizer_variables(optimizer: Any) -> list[tf.Variable]:
@@ -94,19 +97,19 @@ def optimizer_variables(optimizer: Any) -> list[tf.Variable]:
     variables = optimizer.variables
     found = list(variables() if callable(variables) else variables)
     scale = getattr(optimizer, "_loss_scale", None)
-    if hasattr(scale, "current_loss_scale"):
+    if scale is not None and hasattr(scale, "current_loss_scale"):
         found += [scale.current_loss_scale, scale.counter]
     return [raw(variable) for variable in found]
 
 
-def learning_rate_variable(optimizer: Any) -> tf.Variable | None:
+def learning_rate_variable(optimizer: Any) -> Any:
     """What holds the learning rate; None if it is computed (a schedule)."""
     if is_loss_scaling(optimizer):
         return learning_rate_variable(inner_optimizer(optimizer))
     if flavour(optimizer) == "tf_keras_legacy":
-        rate = optimizer._get_hyper("learning_rate")  # noqa: SLF001
+        rate = optimizer._get_hyper("learning_rate")
     else:
-        rate = optimizer._learning_rate  # noqa: SLF001
+        rate = optimizer._learning_rate
     rate = raw(rate)
     return rate if isinstance(rate, tf.Variable) else None
 
@@ -121,4 +124,6 @@ def momentum_variables(optimizer: Any, variables: Sequence[Any]) -> list[tf.Vari
         return [optimizer.get_slot(variable, "momentum") for variable in variables]
     if not getattr(optimizer, "momentum", 0):
         return []
-    return [raw(velocity) for velocity in getattr(optimizer, "momentums", []) if velocity is not None]
+    return [
+        raw(velocity) for velocity in getattr(optimizer, "momentums", []) if velocity is not None
+    ]

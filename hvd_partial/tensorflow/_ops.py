@@ -16,7 +16,16 @@ _ops, _native = load()
 # As in DESIGN: what a channel can carry.
 DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64)
 
-for _name in ("Deposit", "Next", "BeginFlush", "Wait", "Progress", "EpochBegin", "EpochOpen", "EpochDue"):
+for _name in (
+    "Deposit",
+    "Next",
+    "BeginFlush",
+    "Wait",
+    "Progress",
+    "EpochBegin",
+    "EpochOpen",
+    "EpochDue",
+):
     tf.no_gradient(f"HvdPartial{_name}")
 
 

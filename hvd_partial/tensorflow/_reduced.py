@@ -14,8 +14,8 @@ from hvd_partial.errors import InvalidArgumentError
 _MARK = "_hvd_partial_reduced"
 # What users do to a gradient before they apply it; further up it is another matter.
 _ELEMENTWISE = frozenset(
-    "Identity IdentityN Mul RealDiv Div DivNoNan Neg AddV2 Sub ClipByValue Minimum Maximum Cast "
-    "Select SelectV2 Reshape".split()
+    {"Identity", "IdentityN", "Cast", "Reshape", "Neg", "Mul", "RealDiv", "Div", "DivNoNan"}
+    | {"AddV2", "Sub", "ClipByValue", "Minimum", "Maximum", "Select", "SelectV2"}
 )
 
 

@@ -55,7 +55,7 @@ class Replay:
     gradient for it, then whether it was not finite (where `screen` looked). Sums of them tell each
     rank what the others had.
 
-    Arguments:
+    Args:
       name: The channel's.
       options: The channel's.
       screen: Non-finite contributions are replaced by zeros and marked, so that all ranks see them
@@ -69,28 +69,22 @@ class Replay:
         self.channel: Channel | None = None
         # Orders a deposit behind the updates before it, also where the gradient does not depend on
         # the weights and nothing else would.
-        self._order: tf.Variable | None = None
+        with tf.init_scope():
+            self._order = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial")
         self._compiled: dict[tuple[bool, ...], Callable[..., None]] = {}
         self._graph = True
-
-    @property
-    def count(self) -> int:
-        """Variables."""
-        return 0 if self.channel is None else len(self.channel.tensors) - 1
 
     def open(self, tensors: Sequence[TensorSpec]) -> Channel:
         """Opens the channel for these variables; again with the same is fine."""
         marks = TensorSpec("hvd_partial/marks", (len(tensors) + 1,), tf.float32)
-        self.channel = _channels.open_channel(self.name, [*tensors, marks], self.options)
-        if self._order is None:
-            with tf.init_scope():
-                self._order = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial")
-        return self.channel
+        channel = _channels.open_channel(self.name, [*tensors, marks], self.options)
+        self.channel = channel
+        return channel
 
     def step(self, gradients: Sequence[Any], apply: Apply) -> tf.Tensor:
         """Deposits and applies; in a graph or eagerly. How many results were applied, int32.
 
-        Arguments:
+        Args:
           gradients: One for each variable of the channel, None where there is none.
           apply: Applies one result.
         """
@@ -99,14 +93,14 @@ class Replay:
         self._graph = not tf.executing_eagerly()
         mask = tuple(gradient is not None for gradient in gradients)
         with translated(), tf.control_dependencies([self._order.read_value()]):
-            count = _ops.deposit(channel.name, self._contribution(gradients, mask))
+            count = _ops.deposit(channel.name, self._contribution(channel, gradients, mask))
         if tf.executing_eagerly():
             for _ in range(int(count)):
-                self._take(count, mask, apply)
+                self._take(channel, count, mask, apply)
             return count
 
         def body(index: tf.Tensor) -> tf.Tensor:
-            self._take(index, mask, apply)
+            self._take(channel, index, mask, apply)
             return index + 1
 
         tf.while_loop(
@@ -132,7 +126,7 @@ class Replay:
                 if flushed and count == 0:
                     return
                 for _ in range(int(count)):
-                    self._take_compiled(apply)
+                    self._take_compiled(channel, apply)
 
     def progress(self) -> _ops.Progress:
         """Counters of this rank."""
@@ -151,8 +145,10 @@ class Replay:
             _runtime.connect()
         return self.channel
 
-    def _contribution(self, gradients: Sequence[Any], mask: tuple[bool, ...]) -> list[tf.Tensor]:
-        specs = self.channel.tensors[:-1]
+    def _contribution(
+        self, channel: Channel, gradients: Sequence[Any], mask: tuple[bool, ...]
+    ) -> list[tf.Tensor]:
+        specs = channel.tensors[:-1]
         if len(gradients) != len(specs):
             raise InvalidArgumentError(
                 f"channel {self.name!r}: {len(gradients)} gradients for {len(specs)} variables"
@@ -183,58 +179,65 @@ class Replay:
         bad = tf.where(finite, [0.0], [1.0])
         return [*values, tf.concat([present, bad], axis=0)]
 
-    def _take(self, after: tf.Tensor, mask: tuple[bool, ...], apply: Apply) -> None:
-        channel = self.channel
+    def _take(
+        self, channel: Channel, after: tf.Tensor, mask: tuple[bool, ...], apply: Apply
+    ) -> None:
         with translated():
             tensors, header = _ops.take(
                 channel.name, channel.shapes, channel.dtypes, after, channel.latest
             )
-            self._apply(tensors, header, mask, apply)
+            self._apply(channel, tensors, header, mask, apply)
 
-    def _take_compiled(self, apply: Apply) -> None:
-        channel = self.channel
+    def _take_compiled(self, channel: Channel, apply: Apply) -> None:
         tensors, header = _ops.take(
             channel.name, channel.shapes, channel.dtypes, tf.constant(0), channel.latest
         )
         mask = tuple(bool(there) for there in np.asarray(tensors[-1])[:-1] > 0)
         if not self._graph:
-            self._apply(tensors, header, mask, apply)
+            self._apply(channel, tensors, header, mask, apply)
             return
         if mask not in self._compiled:
 
             def apply_one(tensors: list[tf.Tensor], header: Header) -> None:
-                self._apply(tensors, header, mask, apply)
+                self._apply(channel, tensors, header, mask, apply)
 
             self._compiled[mask] = tf.function(apply_one, autograph=False)
         self._compiled[mask](tensors, header)
 
     def _apply(
-        self, tensors: list[tf.Tensor], header: Header, mask: tuple[bool, ...], apply: Apply
+        self,
+        channel: Channel,
+        tensors: list[tf.Tensor],
+        header: Header,
+        mask: tuple[bool, ...],
+        apply: Apply,
     ) -> None:
         *values, marks = tensors
         weight = tf.cast(header.weight / header.divisor, tf.float32)
-        self._check_marks(marks, weight, mask)
+        _check_marks(channel, marks, weight, mask)
         any_bad = marks[-1] > 0
         all_bad = marks[-1] > 0.999 * weight
         kept = [value if there else None for value, there in zip(values, mask, strict=True)]
         apply(kept, all_bad, any_bad, header)
-        if self._order is not None:
-            self._order.assign_add(1)
+        self._order.assign_add(1)
 
-    def _check_marks(self, marks: tf.Tensor, weight: tf.Tensor, mask: tuple[bool, ...]) -> None:
-        """All contributions of a round have gradients for the same variables, those that this rank
-        has them for: else some ranks would update a variable and others not, and the replicas would
-        part without a word. The marks tell it to all ranks in the same round."""
-        expected = tf.where(tf.constant(mask, dtype=tf.bool), weight, 0.0)
-        same = tf.reduce_all(tf.abs(marks[:-1] - expected) <= 1e-3 * weight)
-        names = ", ".join(
-            f"{spec.name} {'yes' if there else 'no'}"
-            for spec, there in zip(self.channel.tensors[:-1], mask, strict=True)
-        )
-        text = (
-            f"hvd_partial [MISMATCH]: channel '{self.name}': the ranks have gradients for different "
-            "variables in the same round. Compute the loss of the same variables on all ranks, and "
-            "use an optimizer for each set of variables that is trained by turns. Gradients here: "
-            f"{names}"
-        )
-        tf.debugging.Assert(same, [text], summarize=1)
+
+def _check_marks(
+    channel: Channel, marks: tf.Tensor, weight: tf.Tensor, mask: tuple[bool, ...]
+) -> None:
+    """All contributions of a round have gradients for the same variables, those that this rank
+    has them for: else some ranks would update a variable and others not, and the replicas would
+    part without a word. The marks tell it to all ranks in the same round."""
+    expected = tf.where(tf.constant(mask, dtype=tf.bool), weight, 0.0)
+    same = tf.reduce_all(tf.abs(marks[:-1] - expected) <= 1e-3 * weight)
+    names = ", ".join(
+        f"{spec.name} {'yes' if there else 'no'}"
+        for spec, there in zip(channel.tensors[:-1], mask, strict=True)
+    )
+    text = (
+        f"hvd_partial [MISMATCH]: channel '{channel.name}': the ranks have gradients for different "
+        "variables in the same round. Compute the loss of the same variables on all ranks, and "
+        "use an optimizer for each set of variables that is trained by turns. Gradients here: "
+        f"{names}"
+    )
+    tf.debugging.Assert(same, [text], summarize=1)

@@ -43,7 +43,7 @@ def init(*args: Any, **kwargs: Any) -> None:
         atexit.register(_close_at_exit)
         _exit_registered = True
     _interrupts.install(_abort)
-    if _context.context()._initialized:  # noqa: SLF001 - there is no public way to ask
+    if _context.context()._initialized:
         connect()
 
 
@@ -137,4 +137,4 @@ def _close_at_exit() -> None:
 def _abort(reason: str) -> None:
     engine = _engine
     if engine is not None:
-        engine.abort(f"rank {engine.rank}: {reason}")
+        engine.abort(reason)

@@ -80,14 +80,14 @@ def _with_own_accumulation(worker: Any, settings: Settings) -> Settings:
 
 def _schedule_of(worker: Any) -> Any:
     if _keras.flavour(worker) == "tf_keras_legacy":
-        return worker._hyper.get("learning_rate")  # noqa: SLF001
+        return worker._hyper.get("learning_rate")
     return getattr(worker, "_learning_rate", None)
 
 
 # ---- Keras's own update of one result ----------------------------------------
 
 
-def _update_keras(base: type, optimizer: Any, values: list[Any], variables: list[Any]) -> None:
+def _update_keras(base: Any, optimizer: Any, values: list[Any], variables: list[Any]) -> None:
     state = vars(optimizer)
     state[_APPLYING] = True
     try:
@@ -97,20 +97,20 @@ def _update_keras(base: type, optimizer: Any, values: list[Any], variables: list
     steps = state.get(_STEPS)
     if steps:
         # Keras counts backward passes in its own accumulation; so do files.
-        optimizer._iterations.assign_add(steps - 1)  # noqa: SLF001
+        optimizer._iterations.assign_add(steps - 1)
 
 
-def _update_tf_keras(base: type, optimizer: Any, values: list[Any], variables: list[Any]) -> None:
+def _update_tf_keras(base: Any, optimizer: Any, values: list[Any], variables: list[Any]) -> None:
     pairs = list(zip(values, variables, strict=True))
     base.apply_gradients(optimizer, pairs, skip_gradients_aggregation=True)
 
 
-def _update_legacy(base: type, optimizer: Any, values: list[Any], variables: list[Any]) -> None:
+def _update_legacy(base: Any, optimizer: Any, values: list[Any], variables: list[Any]) -> None:
     pairs = list(zip(values, variables, strict=True))
     base.apply_gradients(optimizer, pairs, experimental_aggregate_gradients=False)
 
 
-_PLAIN_UPDATES: dict[str, Callable[[type, Any, list[Any], list[Any]], None]] = {
+_PLAIN_UPDATES: dict[str, Callable[[Any, Any, list[Any], list[Any]], None]] = {
     "keras": _update_keras,
     "tf_keras": _update_tf_keras,
     "tf_keras_legacy": _update_legacy,
@@ -163,7 +163,7 @@ def _update_scaled_tf_keras(kind: str) -> Update:
         if optimizer.dynamic:
             # It looks at gradients; this one stands for those of all ranks.
             sample = tf.where(any_bad, [float("inf")], [0.0])
-            optimizer._loss_scale.update([sample])  # noqa: SLF001
+            optimizer._loss_scale.update([sample])
 
     return update
 
@@ -178,7 +178,7 @@ _SCALED_UPDATES: dict[str, Update] = {
 # ---- the members of the subclasses -------------------------------------------
 
 
-def _common_members(base: type, settings: Settings) -> dict[str, Any]:
+def _common_members(base: Any, settings: Settings) -> dict[str, Any]:
     def register_local_var(self: Any, var: Any) -> None:
         raise NotImplementedError(
             "register_local_var: hvd_partial keeps replicas equal by applying the same results "
@@ -194,7 +194,7 @@ def _common_members(base: type, settings: Settings) -> dict[str, Any]:
             config["learning_rate"] = inner()
         return config
 
-    def from_config(cls: type, config: dict[str, Any], **kwargs: Any) -> Any:
+    def from_config(cls: Any, /, config: dict[str, Any], **kwargs: Any) -> Any:
         # A copy of a distributed optimizer is distributed too, and not by surprise a local one.
         del cls
         return distribute(base.from_config(config, **kwargs), None, settings)

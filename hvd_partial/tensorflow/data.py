@@ -30,7 +30,7 @@ def by_contributions(
     `steps_per_epoch`; with Keras's `steps_per_execution` above 1 only Keras 3 takes it.
     `ReplicaSyncCallback` makes the replicas equal at the epoch's end.
 
-    Arguments:
+    Args:
       dataset: Batches of this rank; repeated as often as needed.
       steps_per_epoch: Batches per rank in an epoch, if all were equally fast.
       optimizer: The distributed optimizer that counts. By default the one made last, or the first
@@ -47,20 +47,16 @@ def by_contributions(
     if steps_per_epoch < 1:
         raise InvalidArgumentError(f"steps_per_epoch={steps_per_epoch}: must be at least 1")
     channel, passes = _counter(optimizer)
-    arguments = {
-        "channel": channel,
-        "gate": next(_gates),
-        "steps": steps_per_epoch,
-        "passes": passes,
-    }
+    gate = next(_gates)
+    plan = (channel, gate, steps_per_epoch, passes)
     # A dataset without end has no end to repeat at.
     endless = dataset if dataset.cardinality() == tf.data.INFINITE_CARDINALITY else dataset.repeat()
 
     def one_epoch(_: tf.Tensor) -> tf.data.Dataset:
-        epoch = _ops.epoch_begin(**arguments)
+        epoch = _ops.epoch_begin(*plan)
         # Asked before a batch is made, not after.
         tickets = tf.data.Dataset.range(2**62).take_while(
-            lambda handed_out: _ops.epoch_open(epoch, handed_out, **arguments)
+            lambda handed_out: _ops.epoch_open(epoch, handed_out, *plan)
         )
         return tf.data.Dataset.zip((tickets, endless)).map(lambda _, batch: batch)
 
@@ -69,7 +65,6 @@ def by_contributions(
     # tf.data puts a prefetch behind datasets by itself; here it would only blur the end.
     options.experimental_optimization.inject_prefetch = False
     allow_epochs_of_any_length()
-    gate = arguments["gate"]
     return mark_dataset(epochs.with_options(options), lambda: _ops.epoch_due(channel, gate))
 
 
@@ -88,10 +83,11 @@ def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
     """This rank's share of the examples, another one each time the dataset is iterated.
 
     The examples are dealt into as many shards as there are ranks. In every `size` iterations each
-    rank gets each shard once, in an order drawn anew; at the same iteration the ranks have different
-    ones. So the data of a rank that is always late, and contributes less, are not always the same.
+    rank gets each shard once, in an order drawn anew; at the same iteration the ranks have
+    different ones. So the data of a rank that is always late, and contributes less, are not always
+    the same.
 
-    Arguments:
+    Args:
       dataset: Examples, in the same order on all ranks: shuffle behind it, or with a fixed seed and
         `reshuffle_each_iteration=False`.
       seed: The same on all ranks.

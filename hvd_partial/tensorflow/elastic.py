@@ -29,7 +29,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     when a worker was lost are dropped with the steps since the last commit. Without `name`, new
     workers and old ones number their optimizers differently: give DistributedOptimizer a `name`.
 
-    Arguments:
+    Args:
       func: Takes a `State` first.
     """
 
@@ -56,7 +56,9 @@ def _reset() -> None:
 class TensorFlowKerasState(_elastic.TensorFlowKerasState):
     """Horovod's state of a Keras model and its optimizer, for Keras 3 as well."""
 
-    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any
+    ) -> None:
         super().__init__(model, optimizer=optimizer, backend=backend, **kwargs)
         self._bcast_model = self._broadcast
 

@@ -28,10 +28,10 @@ _TEXT = """A Keras optimizer whose gradients are reduced over the ranks that are
 
     It is the same object, still an instance of its class, with its variables; only what it does
     with gradients changes. Clipping, weight decay, EMA and the update act on the reduced gradient.
-    Works with `fit`, with custom `train_step`s and in loops that call `apply_gradients`, for Keras 3
-    and for tf_keras, its legacy optimizers included. Files saved with it load without this package.
-    Both `DistributedOptimizer(LossScaleOptimizer(x))` and the other way round work. Sparse gradients
-    are made dense. Inside `tf.function(jit_compile=True)` it raises.
+    Works with `fit`, with custom `train_step`s and in loops that call `apply_gradients`, for
+    Keras 3 and for tf_keras, its legacy optimizers included. Files saved with it load without this
+    package. Both `DistributedOptimizer(LossScaleOptimizer(x))` and the other way round work. Sparse
+    gradients are made dense. Inside `tf.function(jit_compile=True)` it raises.
 
     Keyword arguments of ours:
       mode: Which ranks a round waits for: "sync" (all), "majority" (default), "solo" (anyone),
@@ -171,8 +171,8 @@ def reduction_options(
             "process_set: only the global one; rounds of a part of the ranks do not exist yet"
         )
     # Only hints in Horovod, about what travels together: here a contribution always does.
-    valid_groups = groups is None or isinstance(groups, list) or (
-        isinstance(groups, int) and groups > 0
+    valid_groups = (
+        groups is None or isinstance(groups, list) or (isinstance(groups, int) and groups > 0)
     )
     if not valid_groups or num_groups < 0:
         raise InvalidArgumentError("groups: must be a positive number or a list of variable lists")

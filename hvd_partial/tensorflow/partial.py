@@ -59,7 +59,7 @@ def partial_allreduce(
     The results of all rounds that wait for this rank are combined into one. To apply them one by
     one, as replicas that stay equal need, use a distributed optimizer or `apply`.
 
-    Arguments:
+    Args:
       tensors: A list of dense tensors or IndexedSlices (made dense), of the same shapes and dtypes
         on all ranks and in all calls: float32, float64, float16, bfloat16, int32 or int64.
       name: The channel's; the same on all ranks, another for every other list of tensors.
@@ -119,9 +119,7 @@ def _combine(channel: _channels.Channel, count: tf.Tensor, add: bool) -> Reduced
     none = tf.zeros((), tf.float64)
 
     def take(after: Any, values: list[Any], facts: list[Any]) -> tuple[list[Any], list[Any]]:
-        got, header = _ops.take(
-            channel.name, channel.shapes, channel.dtypes, after, channel.latest
-        )
+        got, header = _ops.take(channel.name, channel.shapes, channel.dtypes, after, channel.latest)
         if add:
             got = [a + b for a, b in zip(values, got, strict=True)]
         contributions, own, weight, _ = facts
@@ -199,8 +197,7 @@ class Loop:
     def step(self, gradients: Sequence[Any], variables: Sequence[Any], options: Options) -> None:
         refuse_reduced(gradients, f"apply on channel {self.replay.name!r}")
         same = len(variables) == len(self.variables) and all(
-            _keras.raw(a) is _keras.raw(b)
-            for a, b in zip(variables, self.variables, strict=True)
+            _keras.raw(a) is _keras.raw(b) for a, b in zip(variables, self.variables, strict=True)
         )
         if not same or options != self.options:
             raise InvalidArgumentError(
@@ -246,7 +243,7 @@ def apply(
     function that updates the variables, the loop replays as a distributed optimizer does: replicas
     that start equal are equal at the same round. Works eagerly and in a tf.function.
 
-    Arguments:
+    Args:
       optimizer: A Keras optimizer, or `update(gradients, variables)`, called once for each result.
       gradients: Local ones, not reduced; IndexedSlices become dense; None where there is none.
       variables: The same on all ranks and in all calls.
@@ -313,7 +310,7 @@ def flush(optimizer: Any = None) -> None:
 
     Eager only; every rank must call it, or end. It ends when all have.
 
-    Arguments:
+    Args:
       optimizer: A distributed optimizer, or one that `apply` was called with, or the name given to
         `apply`; None for all there are, in order of their names.
 

@@ -59,8 +59,8 @@ class _PartialTape(tf.GradientTape):
     def register_local_source(self, source: Any) -> None:
         """Not supported: take a plain tf.GradientTape for local variables."""
         raise NotImplementedError(
-            "register_local_source: all sources are reduced; use a plain tf.GradientTape (made with "
-            "persistent=True if need be) for variables that stay local"
+            "register_local_source: all sources are reduced; use a plain tf.GradientTape (made "
+            "with persistent=True if need be) for variables that stay local"
         )
 
     def get_local_and_global_gradients(
@@ -141,13 +141,13 @@ def DistributedGradientTape(  # noqa: N802 - Horovod's name
 ) -> Any:
     """A tape whose `gradient` reduces over the ranks that are there in time.
 
-    A late rank gets the sum of all results that it missed, so no gradient is lost; but its optimizer
-    then makes one step where the others made several. Replicas that must be equal need
+    A late rank gets the sum of all results that it missed, so no gradient is lost; but its
+    optimizer then makes one step where the others made several. Replicas that must be equal need
     `hvd_partial.tensorflow.apply` or a distributed optimizer, with a plain `tf.GradientTape`; or
     mode "sync". Sparse gradients come back dense. A source without gradient gets None; on other
     ranks' side it counts as zeros.
 
-    Arguments:
+    Args:
       gradtape: A `tf.GradientTape`, before or after recording.
       name: Of the channel. By default a number for each list of source variables, in the order of
         their first use, which must be the same on all ranks.

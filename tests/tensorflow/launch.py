@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -76,7 +77,7 @@ def launch(
         variables = environment(Path(folder), legacy_keras) | (extra or {})
         variables["HVD_PARTIAL_TEST_DEADLINE"] = str(deadline)
         start = time.monotonic()
-        with open(Path(folder) / "output", "w+") as output:
+        with (Path(folder) / "output").open("w+") as output:
             process = subprocess.Popen(
                 command,
                 stdout=output,
@@ -107,8 +108,6 @@ def launch(
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """Whatever the launcher left behind."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait(10)

@@ -25,7 +25,7 @@ def load_model(
 
     The file may have been saved with a plain optimizer or with a distributed one: they look alike.
 
-    Arguments:
+    Args:
       filepath: Of a .keras, .h5 or (tf_keras) SavedModel file.
       custom_optimizers: Optimizer classes of your own.
       custom_objects: Other classes and functions, by name.

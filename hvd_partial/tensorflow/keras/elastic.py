@@ -19,7 +19,7 @@ from hvd_partial.tensorflow.elastic import TensorFlowKerasState, run
 class KerasState(TensorFlowKerasState):
     """State of a Keras model and its optimizer, for elastic training.
 
-    Arguments:
+    Args:
       model: A built model.
       optimizer: By default the model's.
       kwargs: More values to keep, as attributes.
@@ -29,9 +29,7 @@ class KerasState(TensorFlowKerasState):
         super().__init__(model, optimizer=optimizer, **kwargs)
 
 
-_THEIRS = [
-    name for name in dir(_elastic) if not name.startswith("_") and name not in globals()
-]
+_THEIRS = [name for name in dir(_elastic) if not name.startswith("_") and name not in globals()]
 globals().update({name: getattr(_elastic, name) for name in _THEIRS})
 
 __all__ = [

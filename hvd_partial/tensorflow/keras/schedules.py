@@ -10,17 +10,15 @@ import tensorflow as tf
 
 from hvd_partial.errors import InvalidArgumentError
 
-_Base = tf.keras.optimizers.schedules.LearningRateSchedule
 
-
-class ByContributions(_Base):
+class ByContributions(tf.keras.optimizers.schedules.LearningRateSchedule):
     """A schedule whose step is contributions / size instead of the optimizer's iterations.
 
     A round with few contributions moves it by little. In sync mode it is the schedule itself. Every
     rank applies a round at the position of the contributions before it, so replicas stay equal.
     Saved files hold the schedule inside, and load without this package.
 
-    Arguments:
+    Args:
       schedule: Any Keras schedule.
       start: Position of the first contribution, in steps; by default the optimizer's iterations
         when the engine starts counting (0, unless training goes on from a file).
@@ -28,7 +26,7 @@ class ByContributions(_Base):
 
     def __init__(self, schedule: Any, start: float | None = None) -> None:
         super().__init__()
-        if not isinstance(schedule, _Base):
+        if not isinstance(schedule, tf.keras.optimizers.schedules.LearningRateSchedule):
             raise InvalidArgumentError(f"schedule={schedule!r}: must be a Keras schedule")
         self.schedule = schedule
         self.start = start

@@ -47,12 +47,13 @@ def tensors_of_all_kinds():
     found["floats"] = [np.asarray(tf.cast(v, tf.float64)) for v in reduced]
     found["dtypes"] = [v.dtype.name for v in reduced]
     found["facts"] = [
-        int(reduced.rounds), int(reduced.contributions), int(reduced.own), float(reduced.weight)
+        int(reduced.rounds),
+        int(reduced.contributions),
+        int(reduced.own),
+        float(reduced.weight),
     ]
     whole = [tf.constant([2**40 + RANK], tf.int64), tf.constant([[1, RANK]], tf.int32)]
-    reduced = hvt.partial_allreduce(
-        whole, "integers", mode="sync", average=None, staleness="full"
-    )
+    reduced = hvt.partial_allreduce(whole, "integers", mode="sync", average=None, staleness="full")
     found["integers"] = [v.numpy() for v in reduced]
     slices = tf.IndexedSlices(tf.constant([[2.0], [4.0]]), tf.constant([RANK, RANK]), [3, 1])
     found["sparse"] = hvt.partial_allreduce([slices], "sparse", mode="sync")[0].numpy()
@@ -122,9 +123,9 @@ def wrong_calls():
         "stats": raised(lambda: hvd.stats("never")),
         "k": raised(lambda: hvt.partial_allreduce([tf.zeros(2)], "x", "quorum(3)")),
         "xla": raised(
-            lambda: tf.function(
-                lambda x: hvt.partial_allreduce([x], "xla")[0], jit_compile=True
-            )(tf.zeros(2))
+            lambda: tf.function(lambda x: hvt.partial_allreduce([x], "xla")[0], jit_compile=True)(
+                tf.zeros(2)
+            )
         ),
     }
 
@@ -141,13 +142,13 @@ def tape_is_the_mean():
     local = gradients_of(model)
     reduced = gradients_of(model, lambda tape: hvd_tape(tape, mode="sync"))
     everybody = hvt.allgather_object([g.numpy() for g in local])
-    want = [np.mean(parts, axis=0) for parts in zip(*everybody)]
+    want = [np.mean(parts, axis=0) for parts in zip(*everybody, strict=True)]
     halved = gradients_of(
         model, lambda tape: hvd_tape(tape, mode="sync", compression=hvt.Compression.fp16, name="h")
     )
 
     def largest(values):
-        return max(float(np.max(np.abs(a - b))) for a, b in zip(values, want))
+        return max(float(np.max(np.abs(a - b))) for a, b in zip(values, want, strict=True))
 
     return {"difference": largest(reduced), "fp16": largest(halved)}
 
@@ -161,14 +162,14 @@ def reducing_twice_is_an_error():
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), mode="sync")
     found = {}
     reduced = gradients_of(model, lambda tape: hvd_tape(tape, mode="sync"))
-    pairs = list(zip(reduced, model.trainable_variables))
+    pairs = list(zip(reduced, model.trainable_variables, strict=True))
     found["eager"] = raised(lambda: optimizer.apply_gradients(pairs))
 
     @tf.function
     def step():
         tape_gradients = gradients_of(model, lambda tape: hvd_tape(tape, mode="sync"))
         clipped = [tf.clip_by_value(2.0 * g, -1.0, 1.0) for g in tape_gradients]
-        optimizer.apply_gradients(list(zip(clipped, model.trainable_variables)))
+        optimizer.apply_gradients(list(zip(clipped, model.trainable_variables, strict=True)))
 
     found["graph"] = raised(step)
     plain = keras.optimizers.SGD(0.1)
@@ -184,7 +185,7 @@ def loops_replay():
         optimizer = keras.optimizers.Adam(0.01)
 
         def update(values, variables):
-            for value, variable in zip(values, variables):
+            for value, variable in zip(values, variables, strict=True):
                 variable.assign_sub(0.01 * value)
 
         target = optimizer if name == "optimizer" else update

@@ -112,7 +112,7 @@ def losses_are_horovods():
                 loss = tf.reduce_mean(tf.square(model(x) - y))
             variables = model.trainable_variables
             gradients = [reduce(g, i) for i, g in enumerate(tape.gradient(loss, variables))]
-            optimizer.apply_gradients(list(zip(gradients, variables)))
+            optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
             losses.append(float(loss))
         return losses
 
@@ -207,9 +207,7 @@ def keras_accumulation():
         "counted": [int(distributed._iterations), int(local._iterations)],
         "variables": [len(distributed.variables), len(local.variables)],
         "config": distributed.get_config() | {"name": ""} == local.get_config() | {"name": ""},
-        "both": raised(
-            lambda: hvd.DistributedOptimizer(make(), backward_passes_per_step=2)
-        ),
+        "both": raised(lambda: hvd.DistributedOptimizer(make(), backward_passes_per_step=2)),
     }
 
 
@@ -232,7 +230,7 @@ def loss_scaled_step(model, optimizer):
         gradients = tape.gradient(big, model.trainable_variables)
         if LEGACY:
             gradients = optimizer.get_unscaled_gradients(gradients)
-        optimizer.apply_gradients(list(zip(gradients, model.trainable_variables)))
+        optimizer.apply_gradients(list(zip(gradients, model.trainable_variables, strict=True)))
 
     return step
 
@@ -428,9 +426,9 @@ import os, sys
 if {legacy}: os.environ["TF_USE_LEGACY_KERAS"] = "1"
 import tensorflow as tf
 model = tf.keras.models.load_model({path!r})
-rate = model.optimizer.learning_rate
-print(type(model.optimizer).__module__, int(model.optimizer.iterations), len(model.optimizer.variables),
-      "hvd_partial" in sys.modules, sep="|")
+own = model.optimizer
+print(type(own).__module__, int(own.iterations), len(own.variables), "hvd_partial" in sys.modules,
+      sep="|")
 """
 
 
@@ -559,9 +557,7 @@ def compression_and_predivision():
     }.items():
         variable = tf.Variable([0.0, 0.0])
         if arguments is None:
-            optimizer = hvt.DistributedOptimizer(
-                keras.optimizers.SGD(1.0), op=hvt.Sum, mode="sync"
-            )
+            optimizer = hvt.DistributedOptimizer(keras.optimizers.SGD(1.0), op=hvt.Sum, mode="sync")
         else:
             optimizer = hvd.DistributedOptimizer(
                 keras.optimizers.SGD(1.0), mode="sync", **arguments

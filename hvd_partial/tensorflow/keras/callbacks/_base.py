@@ -37,8 +37,8 @@ def require_states(model: Any, who: str) -> list[Distributed]:
     states = states_of(model)
     if not states:
         raise InvalidArgumentError(
-            f"{who}: the model's optimizer is not distributed, so nothing would be reduced; compile "
-            "the model with hvd_partial.tensorflow.keras.DistributedOptimizer(optimizer)"
+            f"{who}: the model's optimizer is not distributed, so nothing would be reduced; "
+            "compile the model with hvd_partial.tensorflow.keras.DistributedOptimizer(optimizer)"
         )
     return states
 

@@ -21,7 +21,7 @@ class BroadcastGlobalVariablesCallback(PartialCallback):
     then still be on their way.) A model that is not built yet, which tf_keras allows, gets them
     after its first step, when everything on its way has been flushed.
 
-    Arguments:
+    Args:
       root_rank: Whose.
       device: As Horovod's.
       local_variables: A variable, or a list of them, that stay as they are.

@@ -95,7 +95,7 @@ class LogNormal:
 class DelayInjectionCallback(PartialCallback):
     """Sleeps before each batch, as long as the pattern says. Steps are counted over all epochs.
 
-    Arguments:
+    Args:
       pattern: FixedRank, RandomRank, RotatingSkew, LogNormal, or any function of (rank, step, size)
         that gives seconds.
       sleep: Takes the seconds.

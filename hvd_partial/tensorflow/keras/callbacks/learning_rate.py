@@ -20,19 +20,19 @@ class LearningRateScheduleCallback(PartialCallback):
 
     The epoch is where training stands: the first epoch's number and the contributions of all ranks
     since then, divided by `steps_per_epoch` x size. In sync mode that is Horovod's
-    `epoch + batch / steps_per_epoch`. It is known for each round, so every rank applies a round with
-    the same rate, however late it is, and replicas stay equal. A plain optimizer's rate is set
+    `epoch + batch / steps_per_epoch`. It is known for each round, so every rank applies a round
+    with the same rate, however late it is, and replicas stay equal. A plain optimizer's rate is set
     before each batch.
 
-    Arguments:
+    Args:
       initial_lr: The learning rate that multipliers refer to.
       multiplier: A function of the epoch, or a number m for m ** (epoch - start_epoch).
       start_epoch: First epoch in which the rate is set.
       end_epoch: First one in which it is not any more; None for never.
       staircase: Give the multiplier the whole number of the epoch.
-      momentum_correction: When the rate changes, scale the velocity of SGD with momentum by the same
-        factor. (Horovod scales the coefficient for one batch, which is the same arithmetic for plain
-        momentum; Keras has the coefficient compiled into the step.)
+      momentum_correction: When the rate changes, scale the velocity of SGD with momentum by the
+        same factor. (Horovod scales the coefficient for one batch, which is the same arithmetic for
+        plain momentum; Keras has the coefficient compiled into the step.)
       steps_per_epoch: Batches per rank in an epoch; by default what Keras knows, if it does.
     """
 
@@ -89,8 +89,8 @@ class LearningRateScheduleCallback(PartialCallback):
             self.steps_per_epoch = (self.params or {}).get("steps")
         if self.steps_per_epoch is None:
             raise InvalidArgumentError(
-                f"{type(self).__name__}: steps_per_epoch must be given, because Keras does not know "
-                "how many batches an epoch of this dataset has"
+                f"{type(self).__name__}: steps_per_epoch must be given, because Keras does not "
+                "know how many batches an epoch of this dataset has"
             )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -102,7 +102,7 @@ class LearningRateScheduleCallback(PartialCallback):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         del logs
         if self._state is None and (batch == 0 or not self.staircase):
-            self._set_plain(self._epoch + batch / self.steps_per_epoch)
+            self._set_plain(self._epoch + batch / float(self.steps_per_epoch or 1))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         del epoch
@@ -140,7 +140,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     After Goyal et al., arXiv 1706.02677.
 
-    Arguments:
+    Args:
       initial_lr: The rate after the warm-up.
       warmup_epochs: Its length.
       momentum_correction, steps_per_epoch: See LearningRateScheduleCallback.
@@ -175,8 +175,10 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, logs)
         if self.end_epoch == epoch + 1 and self.verbose > 0 and _hvd.rank() == 0:
-            rate = float(_keras.learning_rate_variable(self.model.optimizer))
-            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")
+            rate = _keras.learning_rate_variable(self.model.optimizer)
+            print(
+                f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate.numpy():g}."
+            )
 
 
 class _Schedules:
@@ -191,16 +193,17 @@ class _Schedules:
             rate = callback.rate_after(contributions)
             if rate is not None:
                 return rate
-        return float(_keras.learning_rate_variable(self._state.optimizer))
+        return float(_keras.learning_rate_variable(self._state.optimizer).numpy())
 
 
 def _register(state: Distributed, callback: LearningRateScheduleCallback) -> bool:
     """Has the optimizer ask this callback for the rate. True if it asked none before."""
-    first = state.rate_hook is None
-    if first:
-        state.rate_hook = _Schedules(state)
-    if callback not in state.rate_hook.callbacks:
-        state.rate_hook.callbacks.append(callback)
+    hook = state.rate_hook
+    first = not isinstance(hook, _Schedules)
+    if not isinstance(hook, _Schedules):
+        hook = state.rate_hook = _Schedules(state)
+    if callback not in hook.callbacks:
+        hook.callbacks.append(callback)
     retrace = callback.momentum_correction and not state.correct_momentum
     state.correct_momentum |= callback.momentum_correction
     return first or retrace

@@ -20,7 +20,7 @@ class MetricAverageCallback(PartialCallback):
     a rank that alone evaluates does not keep the others waiting, and ranks that have ended are left
     out. It is a meeting of all ranks.
 
-    Arguments:
+    Args:
       device: Not used; for Horovod's sake.
     """
 
@@ -45,7 +45,7 @@ class StopAgreementCallback(PartialCallback):
     Put it behind the callbacks that decide. Without it a rank that stops alone ends: the others go
     on without it.
 
-    Arguments:
+    Args:
       rule: "any": all stop as soon as one wants to; "all": as soon as all want to.
     """
 

@@ -23,7 +23,7 @@ class ReplicaSyncCallback(PartialCallback):
     put it before callbacks that save or evaluate the model. Ranks may have made different numbers
     of steps, or none.
 
-    Arguments:
+    Args:
       average_state: Take the mean over the ranks of what is not trained, such as the moving
         statistics of batch normalisation; else each rank keeps its own.
       check: Compare checksums of all weights and optimizer variables, and raise if they differ.
@@ -118,7 +118,7 @@ class ModelAverageCallback(PartialCallback):
 
     For catch_up="latest", where a rank that was late has missed results, so that replicas part.
 
-    Arguments:
+    Args:
       every: Epochs between averages; training ends with one in any case.
       slots: Average the optimizer's floating point variables too (momentum).
     """
