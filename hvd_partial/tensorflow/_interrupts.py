@@ -7,7 +7,6 @@ Otherwise the others would wait for a rank that is never coming back, or see it 
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import os
 import signal
@@ -86,9 +85,7 @@ def _on_interrupt(number: int, frame: FrameType | None) -> None:
         if inner is None:
             break
         if inner.f_code.co_filename.endswith("errors_impl.py"):
-            later = threading.Timer(0.01, _thread.interrupt_main)
-            later.daemon = True
-            later.start()
+            signal.raise_signal(number)  # comes back here, a call or two later
             return
         inner = inner.f_back
     signal.default_int_handler(number, frame)

@@ -25,7 +25,6 @@ _lock = threading.RLock()
 _engine: Any = None
 _mode: Mode | None = None  # set for everything
 _on_connect: list[Callable[[Any], None]] = []
-_exit_registered = False
 
 
 def init(*args: Any, **kwargs: Any) -> None:
@@ -36,12 +35,10 @@ def init(*args: Any, **kwargs: Any) -> None:
     where TensorFlow does not run yet, the engine connects at its first use: when training starts,
     at the latest.
     """
-    global _exit_registered
     _hvd.init(*args, **kwargs)
-    if not _exit_registered:
-        # Handlers run in reverse order: this one before Horovod's, which `init` has registered.
-        atexit.register(_close_at_exit)
-        _exit_registered = True
+    # Handlers run in reverse order: this one before Horovod's, which `init` has just registered.
+    atexit.unregister(_close_at_exit)
+    atexit.register(_close_at_exit)
     _interrupts.install(_abort)
     if _context.context()._initialized:
         connect()

@@ -142,6 +142,16 @@ def test_epochs_in_a_custom_loop(legacy_keras: bool) -> None:
         assert found == {"batches": [6, 6], "rounds": 6}
 
 
+@both_kerases
+def test_several_optimizers_in_a_model(legacy_keras: bool) -> None:
+    for found in of("several_optimizers_in_a_model", legacy_keras):
+        assert found == {"same": True, "deposits": [8, 8]}
+
+
+def test_models_without_input_shape() -> None:
+    assert of("models_without_input_shape", True) == [True, True]
+
+
 def test_wrong_epochs_are_refused() -> None:
     for found in of("wrong_epochs", False):
         assert all(text.startswith("InvalidArgumentError") for text in found)

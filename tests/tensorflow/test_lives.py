@@ -85,3 +85,9 @@ def test_one_process_alone() -> None:
     assert (report["size"], report["gathered"]) == (1, 1)
     assert len(report["difference"]) == 6
     assert all(difference < 1e-6 for difference in report["difference"].values())
+    # Elastic: weights as of the last commit, and an engine that starts anew.
+    assert report["elastic"] == {
+        "deposits": 2,
+        "restored": [True, True],
+        "other": "ZeroDivisionError",
+    }

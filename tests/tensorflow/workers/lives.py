@@ -277,6 +277,27 @@ def alone():
             )
         )
     report(difference=found, size=hvd.size(), gathered=len(hvt.allgather_object(1)))
+    report(elastic=recover(model))
+
+
+def recover(model):
+    """Horovod's elastic loop after a lost peer, with the real restart of both libraries."""
+    lost = "hvd_partial [PEER_LOST]: rank 1 was lost (HorovodAllreduce)"
+    state = hvd.elastic.KerasState(model, batch=0)
+    kept = weights(model)
+    tries = []
+
+    @hvd.elastic.run
+    def train(state):
+        tries.append(weights(state.model) == kept)
+        model.fit(batches(2), verbose=0, callbacks=usual())
+        if len(tries) == 1:
+            raise tf.errors.UnknownError(None, None, lost)
+        return hvd.stats(model.optimizer).deposits
+
+    deposits = train(state)
+    other = failure(lambda: hvd.elastic.run(lambda state: 1 / 0)(state))
+    return {"deposits": deposits, "restored": tries, "other": other["kinds"][0]}
 
 
 if __name__ == "__main__":
