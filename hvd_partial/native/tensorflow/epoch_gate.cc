@@ -40,7 +40,7 @@ bool EpochGate::open(std::int64_t gate, const Plan& plan, const Epoch& epoch,
   const double done = static_cast<double>(plan.passes * now.progress());
   const double middle_of_next = done + each * (static_cast<double>(on_their_way) + 0.5);
   if (middle_of_next <= static_cast<double>(epoch.end)) return true;
-  end(gate, now);
+  end(gate, epoch, now);
   return false;
 }
 
@@ -57,13 +57,15 @@ bool EpochGate::due(std::int64_t gate, std::int64_t published, const ChannelTota
   const double done = static_cast<double>(state.plan.passes * progress);
   const double each = per_batch(state.plan, state.epoch, now);
   if (done + 0.5 * each <= static_cast<double>(state.epoch.end)) return true;
-  end(gate, now);
+  end(gate, state.epoch, now);
   return false;
 }
 
-void EpochGate::end(std::int64_t gate, const ChannelTotals& now) {
+void EpochGate::end(std::int64_t gate, const Epoch& epoch, const ChannelTotals& now) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  State& state = states_[gate];
+  const auto found = states_.find(gate);
+  if (found == states_.end() || !(found->second.epoch == epoch)) return;
+  State& state = found->second;
   state.ended = true;
   state.flushes = now.flushes;
 }

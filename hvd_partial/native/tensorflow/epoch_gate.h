@@ -35,6 +35,10 @@ class EpochGate {
     std::int64_t progress = 0;  // contributions of all ranks
     std::int64_t settled = 0;   // contributions of this rank
     std::int64_t end = 0;       // it ends at this progress, in batches
+
+    bool operator==(const Epoch& other) const {
+      return progress == other.progress && settled == other.settled && end == other.end;
+    }
   };
 
   static EpochGate& instance();
@@ -67,7 +71,8 @@ class EpochGate {
 
   // Contributions, in batches, that come with one batch of this rank.
   static double per_batch(const Plan& plan, const Epoch& epoch, const ChannelTotals& now);
-  void end(std::int64_t gate, const ChannelTotals& now);
+  // Only the present epoch: the pipeline of the last one may still ask.
+  void end(std::int64_t gate, const Epoch& epoch, const ChannelTotals& now);
 
   std::mutex mutex_;
   std::map<std::int64_t, State> states_;
