@@ -227,10 +227,11 @@ void UcxBulk::end_all_connections() {
 void UcxBulk::close(double seconds) {
   if (worker_ == nullptr) return;
   connected_ = false;
-  if (under_way_ != nullptr) cancel_all();
-  if (!cancelled_) {
-    flush(seconds);
-    end_all_connections();
+  {
+    const UcxQuiet quiet;  // peers may be gone already, even before they were reached
+    if (under_way_ != nullptr) cancel_all();
+    if (!cancelled_) flush(seconds);
+    if (!cancelled_) end_all_connections();
     cancelled_ = true;
   }
   worker_.reset();

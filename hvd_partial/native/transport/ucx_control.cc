@@ -16,6 +16,8 @@ constexpr std::uint32_t kMagic = 0x48564443;  // "HVDC"
 // As much as a job of a few hundred ranks has in the air at once.
 constexpr int kFirstBuffers = 64;
 constexpr std::size_t kFirstBufferBytes = 1024;
+// How often close() lets UCX move to clean up behind it.
+constexpr int kCleanupTurns = 1000;
 
 }  // namespace
 
@@ -161,9 +163,18 @@ void UcxControl::deliver(TransportListener* const& listener) {
 
 void UcxControl::close(double seconds) {
   if (worker_ == nullptr) return;
+  {
+    const UcxQuiet quiet;  // peers may be gone already, even before they were reached
+    flush(seconds);
+    end_all_connections();
+  }
+  // Peers notice the end only when the sockets that they opened are closed.
+  worker_.reset();
+}
+
+void UcxControl::flush(double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
-
   // First what waits in our own queues, then what UCX has taken but not yet
   // given to the kernel.
   while ((waiting_ > 0 || under_way_ > 0) && Clock::now() < deadline) {
@@ -182,7 +193,9 @@ void UcxControl::close(double seconds) {
     }
     ucp_request_free(flush);
   }
+}
 
+void UcxControl::end_all_connections() {
   for (Peer& other : peers_) {
     drop_waiting(&other);
     if (other.endpoint == nullptr) continue;
@@ -190,10 +203,8 @@ void UcxControl::close(double seconds) {
     other.endpoint = nullptr;
   }
   // Cancelled requests end in a progress() or two.
-  for (int i = 0; i < 1000 && (under_way_ > 0 || i < 2); ++i) worker_->progress();
+  for (int i = 0; i < kCleanupTurns && (under_way_ > 0 || i < 2); ++i) worker_->progress();
   if (under_way_ > 0) worker_->expect_leftovers();
-  // Peers notice the end only when the sockets that they opened are closed.
-  worker_.reset();
 }
 
 void UcxControl::drop_waiting(Peer* peer) {

@@ -91,6 +91,8 @@ class UcxControl {
   Status connect_peer(Peer* peer);
   bool send_waiting(Peer* peer);
   bool send_all_waiting();
+  void flush(double seconds);
+  void end_all_connections();
   void drop_waiting(Peer* peer);
   void lose(Peer* peer, const std::string& why);
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }

@@ -266,8 +266,6 @@ void UcxTransport::close() {
   listener_ = nullptr;
   parker_.unwatch(control_.worker().event_fd());
   parker_.unwatch(bulk_.worker().event_fd());
-  // Peers may be gone already, even before they were reached.
-  const UcxQuiet quiet;
   bulk_.close(kFlushSeconds);
   control_.close(kFlushSeconds);
 }

@@ -122,7 +122,7 @@ void add_common(UcxSettings* settings) {
 
 }  // namespace
 
-UcxQuiet::UcxQuiet(bool wanted) : wanted_(wanted) {
+UcxQuiet::UcxQuiet(bool wanted) : wanted_(wanted), before_(quiet_here) {
   if (!wanted_) return;
   quiet_here = true;
   ucs_log_push_handler(drop_if_quiet);
@@ -131,7 +131,7 @@ UcxQuiet::UcxQuiet(bool wanted) : wanted_(wanted) {
 UcxQuiet::~UcxQuiet() {
   if (!wanted_) return;
   ucs_log_pop_handler();
-  quiet_here = false;
+  quiet_here = before_;
 }
 
 std::string ucx_text(ucs_status_t status) { return ucs_status_string(status); }

@@ -29,6 +29,7 @@ class UcxQuiet {
 
  private:
   const bool wanted_;
+  const bool before_;
 };
 
 // A UCP context with its one worker. One thread at a time.
