@@ -33,9 +33,7 @@ constexpr std::size_t dtype_size(DType dtype) {
   return 0;
 }
 
-constexpr bool is_floating(DType dtype) {
-  return dtype != DType::kInt32 && dtype != DType::kInt64;
-}
+constexpr bool is_floating(DType dtype) { return dtype != DType::kInt32 && dtype != DType::kInt64; }
 
 }  // namespace hvd_partial
 
