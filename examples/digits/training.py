@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import time
@@ -94,6 +95,10 @@ def train(side: Side, run: Run, images: dataset.ImageSet, report: Report) -> Non
         loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     warm_up(model, side, run, images)
+    # A full garbage collection over all that TensorFlow has made by now takes a rank a second or
+    # two where four of them share two cores; what is there now is left alone from here on.
+    gc.collect()
+    gc.freeze()
 
     check = ReplicaCheck(side.allgather)
     callbacks = [*side.callbacks(run), check]
