@@ -65,12 +65,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default="random",
         help="; ".join(f"{name}: {text}" for name, text in SCENARIOS.items()),
     )
-    parser.add_argument("--epochs", type=positive, default=5, help="passes over the data")
+    parser.add_argument("--epochs", type=positive, default=3, help="passes over the data")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="SEED")
     parser.add_argument("--batch-size", type=positive, default=32, help="of each rank")
-    parser.add_argument("--optimizer", choices=["sgd", "adam"], default="sgd")
+    parser.add_argument("--optimizer", choices=["sgd", "adam"], default="adam")
     parser.add_argument(
-        "--learning-rate", type=float, help="default: 0.1 for sgd (momentum 0.9), 0.003 for adam"
+        "--learning-rate", type=float, help="default: 0.01 for adam, 0.1 for sgd (momentum 0.9)"
     )
     parser.add_argument(
         "--staleness", default="inverse", help="weight of late contributions: inverse, full, ..."
@@ -87,7 +87,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     options = parser.parse_args(arguments)
     if options.learning_rate is None:
-        options.learning_rate = {"sgd": 0.1, "adam": 0.003}[options.optimizer]
+        options.learning_rate = {"sgd": 0.1, "adam": 0.01}[options.optimizer]
     for name in ("learning_rate", "time_scale", "timeout"):
         if not getattr(options, name) > 0:
             parser.error(f"--{name.replace('_', '-')} must be positive")

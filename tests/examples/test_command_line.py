@@ -73,7 +73,7 @@ def test_options_reach_every_run(launches: list[list[Run]]) -> None:
                 scenario="last",
                 epochs=2,
                 optimizer="adam",
-                learning_rate=0.003,
+                learning_rate=0.01,
                 staleness="full",
                 time_scale=0.5,
             )
