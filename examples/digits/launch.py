@@ -61,7 +61,7 @@ def launch(
       data_dir: Where TFDS keeps what it prepares.
       image_size: See `dataset.load`.
       timeout_seconds: For the launch as a whole; then it is killed.
-      launcher_args: More arguments for horovodrun, such as ["--mpi"].
+      launcher_args: Which launcher, such as ["--mpi"]; Gloo by default.
 
     Returns:
       The "result" events, one for each run, in order.
@@ -87,7 +87,8 @@ def launch(
             )
         )
         command = [
-            *(str(horovodrun_path()), *LAUNCHER, *launcher_args, "-np", str(processes)),
+            *(str(horovodrun_path()), *LAUNCHER, *(launcher_args or ["--gloo"])),
+            *("-np", str(processes)),
             *(sys.executable, "-m", "examples.digits.worker", str(plan)),
         ]
         environment = os.environ | {

@@ -12,7 +12,7 @@ import pytest
 from tests.tensorflow.launch import Launch, launch
 
 # A launch under load; it must be well below pytest's limit for the test that starts it.
-DEADLINE = 240.0
+DEADLINE = 400.0
 FLAVOURS = [pytest.param(False, id="keras3"), pytest.param(True, id="tf_keras")]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tensorflow.suite import FLAVOURS, outcomes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(450)]
 both_kerases = pytest.mark.parametrize("legacy_keras", FLAVOURS)
 of = functools.partial(outcomes, "loops")
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tensorflow.suite import FLAVOURS, launched
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(450)]
 RANKS, STEPS = 4, 6
 
 
