@@ -54,7 +54,7 @@ def start(runs: list[Run], events: list[Any] | None = None, timeout: float = 30.
 
 def test_events_arrive_in_order_and_results_are_returned(launcher: Any) -> None:
     launcher(
-        'assert sys.argv[3:5] == ["-np", "2"], sys.argv\n'
+        'assert sys.argv[3:6] == ["--gloo", "-np", "2"], sys.argv\n'
         "for i, run in enumerate(plan['runs']):\n"
         "    report(event='start', run=i, total=4)\n"
         "    report(event='result', run=i, mode=run['mode'])\n"
