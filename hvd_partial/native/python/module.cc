@@ -6,9 +6,11 @@
 // without the GIL where they take time, and with an ear for Ctrl-C where they
 // wait.
 
+#include <cxxabi.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -30,6 +32,27 @@ constexpr std::chrono::milliseconds kSignalInterval{100};
 constexpr double kSignalSeconds = 0.1;
 
 using ModeTuple = std::tuple<std::int32_t, std::int32_t, std::uint64_t>;
+
+// Without the GIL while it lives. Where the interpreter ends meanwhile (this is
+// a daemon thread then), CPython ends the thread when it wants the GIL back, by
+// unwinding its stack: that would run destructors of Python objects without the
+// GIL. So the thread stays here instead, until the process is gone.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (abi::__forced_unwind&) {
+      while (true) pause();
+    }
+  }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 
 [[noreturn]] void raise(std::int32_t status, const std::string& message) {
   const py::object error =
@@ -69,7 +92,7 @@ void connect_engine(const std::vector<std::string>& addresses) {
   }
   std::int32_t status = HVDP_OK;
   {
-    const py::gil_scoped_release release;
+    const WithoutGil without_gil;
     status = hvdp_connect(data.data(), sizes.data());
   }
   check(status);
@@ -86,14 +109,14 @@ void close_engine(double silence_seconds) {
   });
   while (true) {
     {
-      const py::gil_scoped_release release;
+      const WithoutGil without_gil;
       if (closing.wait_for(kSignalInterval) == std::future_status::ready) break;
     }
     if (PyErr_CheckSignals() == 0) continue;
     {
       const py::error_scope interrupt;  // kept while we wait
       hvdp_abort("interrupted while it waited for the others to close");
-      const py::gil_scoped_release release;
+      const WithoutGil without_gil;
       closing.wait();
     }
     throw py::error_already_set();
@@ -160,7 +183,7 @@ class Channel {
     std::int32_t skipped = 0;
     std::int32_t status = HVDP_OK;
     {
-      const py::gil_scoped_release release;
+      const WithoutGil without_gil;
       status = hvdp_channel_deposit(channel_, tensors.data(), -1.0, &skipped);
     }
     check(status);
@@ -173,7 +196,7 @@ class Channel {
       std::int32_t flushed = 0;
       std::int32_t status = HVDP_OK;
       {
-        const py::gil_scoped_release release;
+        const WithoutGil without_gil;
         status = hvdp_channel_wait(channel_, kSignalSeconds, &available, &flushed);
       }
       if (status != HVDP_TIMEOUT) {
@@ -212,7 +235,7 @@ class Channel {
     for (py::array& array : arrays) tensors.push_back(array.mutable_data());
     std::int32_t status = HVDP_OK;
     {
-      const py::gil_scoped_release release;
+      const WithoutGil without_gil;
       status = hvdp_channel_read(channel_, index, tensors.data());
     }
     check(status);
