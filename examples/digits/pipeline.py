@@ -17,4 +17,9 @@ def local_batches(images: ImageSet, run: Run) -> tf.data.Dataset:
     """One pass over this rank's share, shuffled, in full batches; each pass over another share."""
     shares = data.shard(images.train, seed=run.seed)
     batches = shares.shuffle(SHUFFLE_EXAMPLES, seed=run.seed)
-    return batches.batch(run.batch_size, drop_remainder=True)
+    options = tf.data.Options()
+    # The thread that tunes a pipeline sleeps ever longer between its looks, up to a minute, and
+    # sometimes misses that its iterator is being deleted: then the end of an epoch waits for it,
+    # for seconds (seen with TensorFlow 2.18.1). There is nothing to tune here.
+    options.autotune.enabled = False
+    return batches.batch(run.batch_size, drop_remainder=True).with_options(options)
