@@ -818,6 +818,7 @@ class SimulatedFabric : public ::testing::Test {
   }
   void say(int from, int to, std::uint8_t what) { at(from)->send_control(to, &what, 1); }
 
+  double next_delay_ = 0;
   std::unique_ptr<InProcessFabric> fabric_;
   std::vector<std::unique_ptr<Transport>> ranks_;
   std::vector<Recorder> recorders_;
@@ -857,8 +858,8 @@ TEST_F(SimulatedFabric, MessagesTakeTheirTime) {
 }
 
 TEST_F(SimulatedFabric, APairKeepsItsOrderWhateverTheDelays) {
-  double next_delay = 10;
-  make(3, [&](int, int, bool) { return next_delay--; });
+  next_delay_ = 10;
+  make(3, [this](int, int, bool) { return next_delay_--; });
   for (std::uint8_t i = 0; i < 5; ++i) say(0, 1, i);
   say(2, 1, 99);  // delay 5: not held up by those of another pair
   fabric_->set_time(5);
@@ -875,8 +876,8 @@ TEST_F(SimulatedFabric, APairKeepsItsOrderWhateverTheDelays) {
 }
 
 TEST_F(SimulatedFabric, TransfersWithTheSameTagKeepTheirOrder) {
-  double next_delay = 10;
-  make(2, [&](int from, int, bool) { return from == 0 ? next_delay-- : 0.0; });
+  next_delay_ = 10;
+  make(2, [this](int from, int, bool) { return from == 0 ? next_delay_-- : 0.0; });
   std::uint8_t out[3] = {1, 2, 3};
   std::uint8_t in[3] = {};
   Completion completions[6];

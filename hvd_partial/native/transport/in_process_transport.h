@@ -40,7 +40,7 @@ class InProcessFabric {
   //
   // Seconds from `from` to `to`; news of a finished copy and of a rank's
   // close() travel as well (as bulk and as control). Called by the sender's
-  // thread. Starts the virtual clock.
+  // thread, as long as there are transports. Starts the virtual clock.
   void set_delay(std::function<double(int from, int to, bool control)> delay);
   // Bulk messages up to this size (default: none) are copied when they are
   // sent, and the send is done at once: what UCX does with small ones.
