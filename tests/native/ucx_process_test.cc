@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -136,6 +137,7 @@ class Job {
   // connected, unless `connect` is false).
   Job(int size, const std::function<void(Rank*)>& body, bool connect = true)
       : output_(memfd_create("output", 0)) {
+    std::signal(SIGPIPE, SIG_IGN);  // a rank that has died is to fail the test, not to end it
     std::fflush(nullptr);
     for (int rank = 0; rank < size; ++rank) start(rank, size, body, connect);
     std::vector<Bytes> addresses;
@@ -224,6 +226,9 @@ class Job {
     const pid_t pid = fork();
     ASSERT_GE(pid, 0);
     if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives the test
+      close(up[0]);
+      close(down[1]);
       dup2(output_, STDOUT_FILENO);
       dup2(output_, STDERR_FILENO);
       Rank self;

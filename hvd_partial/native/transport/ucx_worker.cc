@@ -153,8 +153,11 @@ Status bulk_options(UcxWorker::Options* options) {
   options->name = "bulk";
   options->features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
   add_common(&options->settings);
-  // Our buffers are in host memory; don't touch GPUs.
-  if (std::getenv("UCX_TLS") == nullptr) options->settings.emplace_back("TLS", "^cuda,rocm,ze");
+  // Our buffers are in host memory: don't touch GPUs. CMA does not go with the
+  // error handling below, so don't let it try to read the peers' memory, either.
+  if (std::getenv("UCX_TLS") == nullptr) {
+    options->settings.emplace_back("TLS", "^cma,cuda,rocm,ze");
+  }
   // Only endpoints with error handling can be abandoned while a peer is dead
   // or stopped; UCX leaves shared memory out of them unless told otherwise.
   options->settings.emplace_back("POSIX_ERROR_HANDLING", "y");
