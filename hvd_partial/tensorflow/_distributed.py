@@ -295,8 +295,9 @@ class Distributed:
             new = tf.cast(tf.numpy_function(compute, [before], tf.float32), rate.dtype)
             new.set_shape([])
         if self.correct_momentum:
+            change = tf.math.divide_no_nan(new, rate)
             for velocity in _keras.momentum_variables(self.optimizer, self.variables):
-                velocity.assign(velocity * tf.cast(new / rate, velocity.dtype))
+                velocity.assign(velocity * tf.cast(change, velocity.dtype))
         rate.assign(new)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from hvd_partial import errors
+from hvd_partial.tensorflow import _interrupts
 
 _TEXT = re.compile(r"hvd_partial \[([A-Z_]+)\]: (.*?)(?: \(HorovodAllreduce\))?(?:\n|\Z)", re.S)
 _OP = re.compile(r"\s*\[Op:\w+\] name:.*", re.S)
@@ -43,6 +44,8 @@ def translated() -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
+        if _interrupts.take_deferred():
+            raise KeyboardInterrupt from error
         ours = translate(error)
         if ours is None:
             raise

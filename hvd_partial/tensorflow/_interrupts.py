@@ -7,11 +7,13 @@ Otherwise the others would wait for a rank that is never coming back, or see it 
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
@@ -21,6 +23,8 @@ _abort: Abort | None = None
 _previous_hook: Callable[..., object] | None = None
 _previous_descriptor = -1
 _pipe: tuple[int, int] | None = None
+_deferred = threading.Event()  # an interrupt that came where it cannot be raised
+_lock = threading.Lock()
 
 
 def install(abort: Abort) -> None:
@@ -35,6 +39,15 @@ def install(abort: Abort) -> None:
         sys.excepthook = _on_exception
     if _pipe is None and threading.current_thread() is threading.main_thread():
         _watch_signals()
+
+
+def forget() -> None:
+    """In a forked child: its end and its signals are not those of the rank."""
+    global _abort
+    _abort = None
+    if _pipe is not None:
+        with contextlib.suppress(ValueError):  # not the main thread
+            signal.set_wakeup_fd(-1)
 
 
 def _on_exception(
@@ -61,6 +74,14 @@ def _watch_signals() -> None:
     threading.Thread(target=_read_signals, name="hvd_partial-signals", daemon=True).start()
 
 
+def take_deferred() -> bool:
+    """Whether an interrupt has been put off; it is not due any more then."""
+    with _lock:
+        deferred = _deferred.is_set()
+        _deferred.clear()
+    return deferred
+
+
 def _read_signals() -> None:
     if _pipe is None:
         return
@@ -75,17 +96,34 @@ def _read_signals() -> None:
         ours = signal.getsignal(signal.SIGINT) in (_on_interrupt, signal.default_int_handler)
         if signal.SIGINT in received and ours and _abort is not None:
             _abort("interrupted (SIGINT)")
+            _deliver_deferred()
+
+
+def _deliver_deferred() -> None:
+    """Interrupts the main thread once it has left the place where it cannot be."""
+    if not _deferred.wait(1.0):
+        return
+    main = threading.main_thread().ident or 0
+    while _makes_an_error(sys._current_frames().get(main)):
+        time.sleep(0.0005)
+    if take_deferred():
+        _thread.interrupt_main()
 
 
 def _on_interrupt(number: int, frame: FrameType | None) -> None:
     """Python's own handler, but not while TensorFlow's C++ code makes the error of an op: what is
     raised there does not come out as KeyboardInterrupt."""
-    inner = frame
+    if _makes_an_error(frame):
+        _deferred.set()
+    else:
+        signal.default_int_handler(number, frame)
+
+
+def _makes_an_error(frame: FrameType | None) -> bool:
     for _ in range(3):
-        if inner is None:
-            break
-        if inner.f_code.co_filename.endswith("errors_impl.py"):
-            signal.raise_signal(number)  # comes back here, a call or two later
-            return
-        inner = inner.f_back
-    signal.default_int_handler(number, frame)
+        if frame is None:
+            return False
+        if frame.f_code.co_filename.endswith("errors_impl.py"):
+            return True
+        frame = frame.f_back
+    return False

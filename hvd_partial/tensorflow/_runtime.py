@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context as _context
 
 import hvd_partial.engine as _engine_module
-from hvd_partial.errors import NotConnectedError
+from hvd_partial.errors import HvdPartialError, NotConnectedError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import _interrupts, _ops
 
@@ -131,7 +133,17 @@ def _close_at_exit() -> None:
     _close()
 
 
+def _forget() -> None:
+    global _engine
+    _engine = None  # its thread is the parent's
+    _interrupts.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 def _abort(reason: str) -> None:
     engine = _engine
     if engine is not None:
-        engine.abort(reason)
+        with contextlib.suppress(HvdPartialError):  # it has just been closed
+            engine.abort(reason)

@@ -638,4 +638,4 @@ CHECKS = [
 ]
 
 if __name__ == "__main__":
-    run_checks({check.__name__: check for check in CHECKS})
+    run_checks(CHECKS)
