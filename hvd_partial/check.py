@@ -127,10 +127,10 @@ def run_probe(command: list[str], seconds: float) -> Answer:
     except OSError as error:
         return Answer(failure=str(error))
     for line in done.stdout.splitlines():
-        # The launcher puts the rank in front of what a process prints.
+        # A launcher puts the rank in front of what a process prints, and mpirun behind it as well.
         _, mark, text = line.partition(ANSWER)
         if mark:
-            return Answer(value=json.loads(text))
+            return Answer(value=json.JSONDecoder().raw_decode(text)[0])
     if done.returncode < 0:
         return Answer(failure=f"ended by signal {-done.returncode}")
     lines = [line for line in done.stderr.splitlines() if line.strip()]

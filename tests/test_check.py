@@ -183,7 +183,7 @@ def test_probes_report_what_a_process_says_and_how_it_ends() -> None:
 
 
 def test_the_answer_of_a_rank_is_found_behind_the_launcher_s_prefix() -> None:
-    code = f"print('[1,0]<stdout>:{check.ANSWER}1.5')"
+    code = f"print('[1,0]<stdout>:{check.ANSWER}1.5[1,0]<stdout>:')"
     assert check.run_probe([sys.executable, "-c", code], 30.0).value == 1.5
 
 

@@ -30,6 +30,10 @@ def by_contributions(
     `steps_per_epoch`; with Keras's `steps_per_execution` above 1 only Keras 3 takes it.
     `ReplicaSyncCallback` makes the replicas equal at the epoch's end.
 
+    It switches off tf.data's autotuning, which can hold up a rank for seconds at each epoch's end:
+    give parallel maps and prefetches a number instead of `tf.data.AUTOTUNE`. To keep it, set
+    `autotune.enabled = True` in the dataset's options.
+
     Args:
       dataset: Batches of this rank; repeated as often as needed.
       steps_per_epoch: Batches per rank in an epoch, if all were equally fast.
@@ -62,6 +66,11 @@ def by_contributions(
 
     epochs = tf.data.Dataset.from_tensors(0).flat_map(one_epoch)
     options = tf.data.Options()
+    # The end of an iterator waits for tf.data's tuning thread, which sleeps up to a minute and can
+    # miss that it should end: a rank would stand still that long at an epoch's end.
+    options.autotune.enabled = False
+    # flat_map does not hand on the options of what it flattens.
+    options = options.merge(dataset.options())
     # tf.data puts a prefetch behind datasets by itself; here it would only blur the end.
     options.experimental_optimization.inject_prefetch = False
     allow_epochs_of_any_length()

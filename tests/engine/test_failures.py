@@ -159,7 +159,8 @@ def interrupt_when(condition: Any) -> None:
 
 def interrupted_in_allreduce(ranks: Ranks) -> tuple[int, int]:
     with ranks.connect() as engine:
-        channel = engine.channel("g", ONE, "sync", average=None)
+        # With full weight, because the second contribution may come while round 0 is under way.
+        channel = engine.channel("g", ONE, "sync", average=None, staleness="full")
         if ranks.rank == 1:
             interrupt_when(lambda: channel.stats().deposits == 1)
             with pytest.raises(KeyboardInterrupt):

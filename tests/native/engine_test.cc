@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <random>
@@ -160,11 +161,15 @@ TEST_F(EngineTest, DisagreementFailsOnEveryRank) {
 }
 
 TEST_F(EngineTest, AbortReachesRanksThatWait) {
+  std::atomic<int> have_round{0};
   run(3, [&](int rank, Engine& engine) {
     const auto channel = open(engine, options({ModeKind::kSync}, 8));
     std::vector<std::int64_t> sum(8, 0);
     ASSERT_TRUE(allreduce(*channel, sum, &sum).ok());
+    ++have_round;
     if (rank == 1) {
+      // An abort overtakes a round that is not complete everywhere.
+      while (have_round < 3) std::this_thread::yield();
       engine.abort("KeyError: 'loss'");
     } else {
       const Status status = allreduce(*channel, sum, &sum);

@@ -599,7 +599,11 @@ TEST_P(UcxStopped, PeerHoldsNobodyUp) {
 // How fast it is; the limits are far above what a busy machine shows.
 TEST(UcxProcess, Measures) {
   Job job(2, [](Rank* self) {
-    ASSERT_NO_FATAL_FAILURE(self->meet(1));
+    std::size_t heard = 0;
+    const auto meet = [&] {
+      ASSERT_NO_FATAL_FAILURE(self->meet(static_cast<std::uint8_t>(++heard)));
+    };
+    ASSERT_NO_FATAL_FAILURE(meet());
     const int other = 1 - self->rank;
     const auto finish = [&](const Completion& completion) {
       while (!completion.done) {
@@ -632,19 +636,17 @@ TEST(UcxProcess, Measures) {
                     1e-6 * static_cast<double>(bytes) / half);
       }
       EXPECT_LT(half, 0.5);
-      ASSERT_NO_FATAL_FAILURE(self->meet(2 + static_cast<std::uint8_t>(bytes % 7)));
-      self->recorder.messages.clear();
+      ASSERT_NO_FATAL_FAILURE(meet());
     }
     constexpr int kTurns = 10000;
-    std::size_t heard = 0;
     const double start = now();
     for (int i = 0; i < kTurns; ++i) {
-      if (self->rank == 0) self->say(1, 1);
-      ++heard;
+      if (self->rank == 0) self->say(1, 0);
+      ++heard;  // one message for each meeting and each turn
       while (self->recorder.messages.size() < heard) {
         if (!self->transport->progress()) self->transport->wait(-1);
       }
-      if (self->rank == 1) self->say(0, 1);
+      if (self->rank == 1) self->say(0, 0);
     }
     if (self->rank == 0) {
       std::printf("control message: half round trip %.2f us\n", 1e6 * (now() - start) / kTurns / 2);

@@ -45,9 +45,9 @@ class Allreduce {
   static constexpr int kTagBits = 12;
 
  private:
-  // How many steps may be under way. Two hide the latency of one behind the
-  // transfer of the other.
-  static constexpr std::size_t kWindow = 2;
+  // How many steps may be under way, so that the latency of one hides behind
+  // the transfers of the others.
+  static constexpr std::size_t kWindow = 4;
 
   bool may_post(const PlanStep& next) const;
   void post(std::size_t number);

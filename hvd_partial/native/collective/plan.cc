@@ -218,12 +218,12 @@ Plan ring_plan(int members, int index, std::size_t bytes) {
 }
 
 Plan choose_plan(int members, int index, std::size_t bytes) {
-  constexpr std::size_t kLatencyBound = 16 * 1024;
+  constexpr std::size_t kLatencyBound = std::size_t{32} << 10;
+  constexpr std::size_t kBandwidthBound = std::size_t{8} << 20;
   // Beyond this a ring has more exchanges than there are tags.
-  constexpr std::size_t kRingLimit = Plan::kMaxSteps / 2;
-  const auto count = static_cast<std::size_t>(std::max(members, 1));
+  constexpr int kRingLimit = Plan::kMaxSteps / 2;
   if (bytes <= kLatencyBound) return recursive_doubling_plan(members, index, bytes);
-  if ((count & (count - 1)) == 0 || count > kRingLimit) {
+  if (bytes <= kBandwidthBound || members > kRingLimit) {
     return halving_doubling_plan(members, index, bytes);
   }
   return ring_plan(members, index, bytes);

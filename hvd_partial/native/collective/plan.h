@@ -33,7 +33,7 @@ struct Plan {
   static constexpr std::size_t kMaxSteps = 4096;
   // Long ranges are cut into steps of about this many bytes, so that one part
   // is added while it is in the cache and the next is under way.
-  static constexpr std::size_t kChunkBytes = 256 * 1024;
+  static constexpr std::size_t kChunkBytes = 64 * 1024;
 
   std::vector<PlanStep> steps;
   // Largest range that is received to be added.
@@ -46,15 +46,15 @@ struct Plan {
 Plan recursive_doubling_plan(int members, int index, std::size_t bytes);
 
 // Between: reduce-scatter by halving and allgather by doubling what is
-// exchanged, 2 * log2(members) exchanges of two times the bytes in all. Folds
-// like recursive doubling.
+// exchanged: 2 * log2(members) exchanges that send twice the bytes in all, and
+// twice as much again where members fold as in recursive doubling.
 Plan halving_doubling_plan(int members, int index, std::size_t bytes);
 
 // Bandwidth-bound sizes: reduce-scatter and allgather around a ring, slices
 // at TensorLayout::kAlignment boundaries (some may be empty).
 Plan ring_plan(int members, int index, std::size_t bytes);
 
-// The measured choice between them.
+// The choice between them, as measured with 2 to 8 processes on one host.
 Plan choose_plan(int members, int index, std::size_t bytes);
 
 }  // namespace hvd_partial

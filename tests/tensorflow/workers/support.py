@@ -24,7 +24,7 @@ import hvd_partial.tensorflow as hvt
 import hvd_partial.tensorflow.keras as hvd
 
 # Who hangs says where.
-faulthandler.dump_traceback_later(0.9 * float(os.environ["HVD_PARTIAL_TEST_DEADLINE"]))
+faulthandler.dump_traceback_later(0.7 * float(os.environ["HVD_PARTIAL_TEST_DEADLINE"]))
 
 LEGACY = bool(os.environ.get("HVD_PARTIAL_TEST_LEGACY"))
 FOLDER = Path(os.environ["HVD_PARTIAL_TEST_REPORT"])
