@@ -161,8 +161,8 @@ def tables(results: Sequence[Event], ranks: int) -> str:
         text += [note, ""] if note else []
         text += [
             "| mode | weight of late | seeds | accuracy % | worst % | speed-up | contributions a "
-            "round | late | max lag | replicas |",
-            "|---|---|---|---|---|---|---|---|---|---|",
+            "round | full rounds | late | max lag | replicas |",
+            "|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         for mode, staleness in dict.fromkeys((r["mode"], r["staleness"]) for r in of_group):
             rows = [r for r in of_group if (r["mode"], r["staleness"]) == (mode, staleness)]
@@ -177,6 +177,7 @@ def tables(results: Sequence[Event], ranks: int) -> str:
                 f"{100 * min(accuracies):.1f}",
                 f"{base / cost:.2f}x" if base else "-",
                 f"{per_round:.2f}",
+                f"{100 * statistics.fmean(r['full_share'] for r in rows):.0f} %",
                 f"{100 * statistics.fmean(r['late_share'] for r in rows):.0f} %",
                 str(max(r["max_lag"] for r in rows)),
                 "equal" if all(r["replicas_equal"] for r in rows) else "DIFFERENT",

@@ -58,6 +58,8 @@ class ChannelStats:
 
     Attributes:
       rounds: Rounds published here.
+      full_rounds: Of these, with at least one contribution of every rank.
+      flushes: Of these, the ends of flushes.
       contributions: In them, of all ranks.
       contribution_weight: Sum of their weights.
       deposits: Contributions of this rank.
@@ -76,6 +78,8 @@ class ChannelStats:
     """
 
     rounds: int
+    full_rounds: int
+    flushes: int
     contributions: int
     contribution_weight: float
     deposits: int

@@ -175,8 +175,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     console.print(
         "All runs make the same number of contributions (local batches of all ranks together). "
-        "Rounds: one of them at each epoch's end is the flush. Late: share of contributions that "
-        "went into a later round than they were made for."
+        "Rounds: one of them at each epoch's end is the flush. Full: share of the others that had "
+        "a contribution of every rank. Late: share of contributions that went into a later round "
+        "than they were made for."
     )
     console.print(f"{options.json} written; {seconds:.0f} s in all")
     if not all(row["replicas_equal"] for row in rows):

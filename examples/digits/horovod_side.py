@@ -68,6 +68,7 @@ class HorovodSide:
         return {
             "contributions": rounds * hvd.size(),
             "rounds": rounds,
+            "full_share": 1.0,
             "late_share": 0.0,
             "max_lag": 0,
         }

@@ -70,6 +70,7 @@ class PartialSide:
 
     def facts(self) -> dict[str, Any]:
         now, before = hvd.stats(self._optimizer), self._before
+        rounds = now.rounds - before.rounds
         own = (
             now.deposits - before.deposits,
             now.late_deposits - before.late_deposits,
@@ -79,7 +80,10 @@ class PartialSide:
         deposits = [deposits for deposits, _, _ in of_ranks]
         return {
             "contributions": now.contributions - before.contributions,
-            "rounds": now.rounds - before.rounds,
+            "rounds": rounds,
+            # The rounds that end an epoch hold what was left over.
+            "full_share": (now.full_rounds - before.full_rounds)
+            / max(1, rounds - (now.flushes - before.flushes)),
             "late_share": sum(late for _, late, _ in of_ranks) / sum(deposits),
             "max_lag": max(lag for _, _, lag in of_ranks),
             "steps_of_ranks": deposits,

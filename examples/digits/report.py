@@ -36,6 +36,7 @@ def to_runs(results: Sequence[Result]) -> list[Result]:
                 "accuracy": round(result["accuracy"], 5),
                 "rounds": result["rounds"],
                 "contributions_per_round": round(result["contributions"] / result["rounds"], 3),
+                "full_share": round(result["full_share"], 4),
                 "late_share": round(result["late_share"], 4),
                 "max_lag": result["max_lag"],
                 "replicas_equal": result["replicas_equal"],
@@ -53,7 +54,10 @@ def mean_over_seeds(runs: Sequence[Result]) -> list[Result]:
     for mode in dict.fromkeys(run["mode"] for run in runs):
         of_mode = [run for run in runs if run["mode"] == mode]
         row: Result = {"mode": mode, "seeds": len(of_mode)}
-        for key in ("seconds", "accuracy", "rounds", "contributions_per_round", "late_share"):
+        for key in (
+            *("seconds", "accuracy", "rounds", "contributions_per_round"),
+            *("full_share", "late_share"),
+        ):
             row[key] = statistics.fmean(run[key] for run in of_mode)
         speedups = [run["speedup"] for run in of_mode if run["speedup"] is not None]
         row["speedup"] = statistics.fmean(speedups) if speedups else None
@@ -73,6 +77,7 @@ def table(rows: Sequence[Result], title: str) -> Table:
         "accuracy",
         "rounds",
         "contributions\na round",
+        "full",
         "late",
         "max lag",
     ):
@@ -86,6 +91,7 @@ def table(rows: Sequence[Result], title: str) -> Table:
             f"{100 * row['accuracy']:.1f} %",
             f"{row['rounds']:.0f}",
             f"{row['contributions_per_round']:.2f}",
+            f"{100 * row['full_share']:.0f} %",
             f"{100 * row['late_share']:.0f} %",
             str(row["max_lag"]),
             "equal" if row["replicas_equal"] else "DIFFERENT",

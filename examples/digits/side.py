@@ -50,5 +50,5 @@ class Side(Protocol):
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Since then: contributions, rounds, late_share, max_lag. All ranks call it."""
+        """Since then: contributions, rounds, full_share, late_share, max_lag. All ranks call it."""
         ...

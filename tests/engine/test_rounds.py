@@ -269,12 +269,16 @@ def facts(ranks: Ranks) -> tuple[ChannelStats, int, int]:
         # The header carries the last value before the round; the first call has none.
         assert result.compute_seconds[1] >= 0.05
         stats = engine.stats()
-        return channel.stats(), stats.bytes_sent, stats.rounds
+        before_flush = channel.stats()
+        channel.flush()
+        return before_flush, channel.stats(), stats.bytes_sent, stats.rounds
 
 
 def test_stats() -> None:
-    for rank, (stats, bytes_sent, rounds) in enumerate(run(facts, 3)):
-        assert stats.rounds == rounds == 4
+    for rank, (stats, flushed, bytes_sent, rounds) in enumerate(run(facts, 3)):
+        assert stats.rounds == stats.full_rounds == rounds == 4
+        assert stats.flushes == 0
+        assert (flushed.rounds, flushed.full_rounds, flushed.flushes) == (5, 4, 1)
         assert stats.contributions == 12
         assert stats.contribution_weight == 12.0
         assert stats.deposits == 4

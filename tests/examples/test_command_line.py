@@ -36,6 +36,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[Run]]
                 "contributions": 8,
                 "rounds": 2,
                 "accuracy": 0.9,
+                "full_share": 1.0,
                 "late_share": 0.0,
                 "max_lag": 0,
                 "keras": "3",

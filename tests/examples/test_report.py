@@ -20,6 +20,7 @@ def result(mode: str, seed: int = 0, **values: Any) -> dict[str, Any]:
         "contributions": 400,
         "accuracy": 0.95,
         "rounds": 100,
+        "full_share": 1.0,
         "late_share": 0.0,
         "max_lag": 0,
         "replicas_equal": True,
@@ -60,7 +61,7 @@ def test_a_run_has_the_keys_that_demo_json_promises() -> None:
     (run,) = report.to_runs([result("solo", rounds=160)])
     promised = {
         *("mode", "seconds", "speedup", "accuracy", "rounds", "contributions_per_round"),
-        *("late_share", "max_lag", "replicas_equal"),
+        *("full_share", "late_share", "max_lag", "replicas_equal"),
     }
     assert promised <= run.keys()
     assert run["contributions_per_round"] == 2.5

@@ -456,6 +456,8 @@ int32_t hvdp_channel_get_stats(hvdp_channel* channel, hvdp_channel_stats* out,
   return with_channel(channel, [&](Channel& target) -> Status {
     const ChannelStats stats = target.stats();
     out->rounds = stats.rounds;
+    out->full_rounds = stats.full_rounds;
+    out->flushes = stats.flushes;
     out->contributions = stats.contributions;
     out->deposits = stats.deposits;
     out->late_deposits = stats.late_deposits;

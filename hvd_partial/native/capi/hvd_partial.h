@@ -186,6 +186,8 @@ HVDP_EXPORT int32_t hvdp_channel_set_mode(hvdp_channel* channel, const hvdp_mode
 
 typedef struct {
   uint64_t rounds;        /* published here */
+  uint64_t full_rounds;   /* of these, with a contribution of every rank */
+  uint64_t flushes;       /* of these, the ends of flushes */
   uint64_t contributions; /* in them, all ranks */
   uint64_t deposits;      /* of this rank */
   uint64_t late_deposits; /* of this rank, with tau > 0 */

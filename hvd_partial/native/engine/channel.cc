@@ -265,6 +265,8 @@ ChannelStats Channel::stats() {
   stats.blocked_seconds = blocked_seconds_;
   stats.deposit_seconds = deposit_seconds_;
   stats.contribution_weight = total_weight_;
+  stats.full_rounds = full_rounds_;
+  stats.flushes = flushes_;
   stats.grace_seconds = grace_seconds_.load();
   stats.mode = member_.mode();
   stats.compute_seconds_of = compute_seconds_of_;
@@ -383,11 +385,16 @@ void Channel::publish() {
   total_contributions_ += header_.contributions;
   total_weight_ += header_.weight;
   header_.total_contributions = total_contributions_;
+  bool full = true;
   for (int rank = 0; rank < size_; ++rank) {
     if (header_.contributions_of[rank] > 0) {
       compute_seconds_of_[rank] = header_.compute_seconds_of[rank];
+    } else {
+      full = false;
     }
   }
+  if (full) ++full_rounds_;
+  if (header_.flush) ++flushes_;
   for (int replaced = member_.superseded(), i = 1; i <= replaced; ++i) {
     pool_.give_back(std::exchange(result(member_.results() - i).buffer, nullptr));
   }

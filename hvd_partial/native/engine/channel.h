@@ -40,6 +40,8 @@ struct ChannelOptions {
 
 struct ChannelStats {
   std::uint64_t rounds = 0;
+  std::uint64_t full_rounds = 0;  // with a contribution of every rank
+  std::uint64_t flushes = 0;      // rounds that ended a flush
   std::uint64_t contributions = 0;
   std::uint64_t deposits = 0;
   std::uint64_t late_deposits = 0;
@@ -155,6 +157,8 @@ class Channel {
   std::uint64_t skipped_ = 0;
   std::uint64_t total_contributions_ = 0;
   double total_weight_ = 0;
+  std::uint64_t full_rounds_ = 0;
+  std::uint64_t flushes_ = 0;
   double blocked_seconds_ = 0;
   double deposit_seconds_ = 0;
   double compute_seconds_ = 0;  // before the last call

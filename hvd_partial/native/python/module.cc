@@ -257,6 +257,8 @@ class Channel {
     check(hvdp_channel_get_stats(channel_, &stats, compute_seconds.data()));
     py::dict result;
     result["rounds"] = stats.rounds;
+    result["full_rounds"] = stats.full_rounds;
+    result["flushes"] = stats.flushes;
     result["contributions"] = stats.contributions;
     result["contribution_weight"] = stats.contribution_weight;
     result["deposits"] = stats.deposits;
