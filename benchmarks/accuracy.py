@@ -193,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             train(options, console)
         except LaunchError as error:
-            console.print(f"error: {error}", style="red", markup=False)
+            console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
             return 1
     results = read(options.results)
     if not results:

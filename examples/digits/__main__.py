@@ -26,6 +26,8 @@ from examples.digits import environment, report
 from examples.digits.launch import Event, LaunchError, launch
 from examples.digits.plan import HOROVOD, SCENARIOS, Run
 from examples.digits.progress import RunProgress
+from hvd_partial.errors import InvalidArgumentError
+from hvd_partial.modes import Mode
 
 EXAMPLES = """\
 examples:
@@ -91,6 +93,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name in ("learning_rate", "time_scale", "timeout"):
         if not getattr(options, name) > 0:
             parser.error(f"--{name.replace('_', '-')} must be positive")
+    for mode in options.modes:
+        if mode == HOROVOD:
+            continue
+        try:
+            Mode.parse(mode, options.np)
+        except InvalidArgumentError as error:
+            parser.error(f"--modes: {error}")
     if not options.json.resolve().parent.is_dir():
         parser.error(f"--json {options.json}: no such folder")
     return options
@@ -144,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     timeout_seconds=options.timeout,
                 )
         except LaunchError as error:
-            console.print(f"error: {error}", style="red", markup=False)
+            console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
             return 1
     seconds = time.monotonic() - start
     entries = report.to_runs(results)

@@ -16,11 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_partial.errors import InvalidArgumentError
-from hvd_partial.tensorflow import _channels, _keras, _ops, _runtime
+from hvd_partial.tensorflow import _channels, _keras, _ops, _replay, _runtime
 from hvd_partial.tensorflow._channels import Options
 from hvd_partial.tensorflow._ops import Header
 from hvd_partial.tensorflow._reduced import refuse_reduced
-from hvd_partial.tensorflow._replay import Replay
+from hvd_partial.tensorflow._replay import Apply, Replay
 
 ATTRIBUTE = "_hvd_partial"
 
@@ -238,8 +238,12 @@ class Distributed:
 
     # ---- applying -------------------------------------------------------------
 
-    def flush(self) -> None:
-        """All ranks meet, leftovers are reduced, everything is applied: replicas are equal."""
+    def flushing(self) -> tuple[Replay, Apply]:
+        """What `_replay.flush` needs to make the replicas equal.
+
+        Raises:
+          InvalidArgumentError: if nothing has been trained yet.
+        """
         if not self.variables:
             raise InvalidArgumentError(f"{self.name!r}: nothing has been trained yet")
         self.prepare(self.variables)
@@ -254,7 +258,7 @@ class Distributed:
                 header,
             )
 
-        self.replay.flush(apply)
+        return self.replay, apply
 
     def progress(self) -> _ops.Progress:
         """Counters of this rank's channel."""
@@ -339,3 +343,8 @@ def newest_state() -> Distributed | None:
 def live_states() -> list[Distributed]:
     """Of all distributed optimizers that exist, by name."""
     return sorted(_live, key=lambda state: state.name)
+
+
+def flush(states: Sequence[Distributed]) -> None:
+    """All ranks meet, leftovers are reduced, everything is applied: replicas are equal."""
+    _replay.flush([state.flushing() for state in states])

@@ -85,9 +85,9 @@ def begin_flush(channel: str) -> None:
     _ops.hvd_partial_begin_flush(channel=channel)
 
 
-def wait(channel: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """How many results there are, and whether a flush has ended."""
-    return _ops.hvd_partial_wait(channel=channel)
+def wait(channel: str, block: bool = True) -> tuple[tf.Tensor, tf.Tensor]:
+    """How many results there are, and whether a flush has ended; without blocking maybe neither."""
+    return _ops.hvd_partial_wait(channel=channel, block=block)
 
 
 def progress(channel: str) -> Progress:

@@ -8,6 +8,7 @@ gradient, in which order results are applied. How one result is applied is the c
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,9 @@ from hvd_partial.tensorflow._ops import Header
 # Values (None where nobody has a gradient), whether all contributions were non-finite, whether any
 # was, the round's header.
 Apply = Callable[[list[tf.Tensor | None], tf.Tensor, tf.Tensor, Header], None]
+
+# Seconds between two looks at channels that flush together.
+_FLUSH_INTERVAL = 0.001
 
 
 def refuse_xla(what: str) -> None:
@@ -112,21 +116,24 @@ class Replay:
         )
         return count
 
-    def flush(self, apply: Apply) -> None:
-        """All ranks meet; leftovers are reduced and everything is applied. Eager only.
-
-        Results are applied by the same compiled code as in a step, so that replicas are equal to
-        the last bit whichever way a result came.
-        """
+    def begin_flush(self) -> None:
+        """All ranks meet; leftovers are reduced. `go_on_flushing` until it has ended."""
         channel = self._opened()
         with translated():
             _ops.begin_flush(channel.name)
-            while True:
-                count, flushed = _ops.wait(channel.name)
-                if flushed and count == 0:
-                    return
-                for _ in range(int(count)):
-                    self._take_compiled(channel, apply)
+
+    def go_on_flushing(self, apply: Apply, block: bool) -> tuple[bool, bool]:
+        """Applies the results that are there; whether there were any, and whether it has ended.
+
+        They are applied by the same compiled code as in a step, so that replicas are equal to the
+        last bit whichever way a result came.
+        """
+        channel = self._opened()
+        with translated():
+            count, flushed = _ops.wait(channel.name, block)
+            for _ in range(int(count)):
+                self._take_compiled(channel, apply)
+        return int(count) > 0, bool(flushed)
 
     def progress(self) -> _ops.Progress:
         """Counters of this rank."""
@@ -241,3 +248,23 @@ def _check_marks(
         f"{names}"
     )
     tf.debugging.Assert(same, [text], summarize=1)
+
+
+def flush(flushes: Sequence[tuple[Replay, Apply]]) -> None:
+    """Flushes these channels together. Eager only.
+
+    One after the other would not do: a rank that is still training with several channels waits in
+    each of them for the ranks that are not flushing that one.
+    """
+    for replay, _ in flushes:
+        replay.begin_flush()
+    pending = list(flushes)
+    while pending:
+        moved = False
+        for replay, apply in list(pending):
+            took, ended = replay.go_on_flushing(apply, block=len(pending) == 1)
+            if ended:
+                pending.remove((replay, apply))
+            moved |= took or ended
+        if not moved:
+            time.sleep(_FLUSH_INTERVAL)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.modes import Mode
-from hvd_partial.tensorflow import _channels, _distributed, _keras, _ops
+from hvd_partial.tensorflow import _channels, _distributed, _keras, _ops, _replay
 from hvd_partial.tensorflow._channels import Options, Staleness, TensorSpec
 from hvd_partial.tensorflow._errors import translated
 from hvd_partial.tensorflow._reduced import refuse_reduced
@@ -308,21 +308,20 @@ def loop_name(optimizer: Any) -> str | None:
 def flush(optimizer: Any = None) -> None:
     """All ranks meet, leftovers are reduced and everything is applied: replicas are equal.
 
-    Eager only; every rank must call it, or end. It ends when all have.
+    Eager only; every rank must call it, or end. It ends when all have. Ranks that train several
+    optimizers in turn, and not equally often, must flush them together.
 
     Args:
       optimizer: A distributed optimizer, or one that `apply` was called with, or the name given to
-        `apply`; None for all there are, in order of their names.
+        `apply`; None for all there are, together.
 
     Raises:
       InvalidArgumentError: if nothing has been trained with it.
     """
     if optimizer is None:
-        for state in _distributed.live_states():
-            if state.variables:
-                state.flush()
-        for key in sorted(_loops):
-            _loops[key].replay.flush(_loops[key].apply)
+        trained = [state for state in _distributed.live_states() if state.variables]
+        loops = [(loop.replay, loop.apply) for loop in _loops.values()]
+        _replay.flush([*(state.flushing() for state in trained), *loops])
         return
     if isinstance(optimizer, str):
         name = optimizer
@@ -330,10 +329,10 @@ def flush(optimizer: Any = None) -> None:
         if _keras.flavour(optimizer) is not None:
             state_found = _distributed.state_of(optimizer)
             if state_found is not None:
-                state_found.flush()
+                _distributed.flush([state_found])
                 return
         name = loop_name(optimizer) or ""
     loop = _loops.get(name)
     if loop is None:
         raise InvalidArgumentError(f"optimizer={optimizer!r}: nothing has been trained with it")
-    loop.replay.flush(loop.apply)
+    _replay.flush([(loop.replay, loop.apply)])

@@ -265,6 +265,8 @@ def _rank_main(
 ) -> None:
     with (Path(folder) / f"{rank}").open("w") as stack:
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+        # What a shell starts in the background inherits that it is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             function: Any = _load(path)
             for part in name.split("."):

@@ -79,11 +79,12 @@ def test_the_minimal_example(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_bad_mode_ends_the_demo_with_the_reason(tmp_path: Path) -> None:
+def test_what_a_rank_died_of_is_the_last_word_of_the_demo(tmp_path: Path) -> None:
     done = run(
-        *(sys.executable, "-m", "examples.digits", "--np", "2", "--modes", "majorty"),
+        *(sys.executable, "-m", "examples.digits", "--np", "2", "--modes", "sync"),
+        *("--staleness", "invers"),
         *("--data-dir", str(tmp_path / "data"), "--json", str(tmp_path / "demo.json")),
     )
     assert done.returncode == 1
-    assert "majorty" in done.stdout
-    assert "did you mean 'majority'" in done.stdout
+    assert "InvalidArgumentError: staleness='invers': " in done.stdout
+    assert not (tmp_path / "demo.json").exists()

@@ -250,6 +250,34 @@ TEST_F(EngineTest, ModeChangesUnderWay) {
   for (const auto& sum : applied) EXPECT_EQ(sum[0], 4 * kSteps);
 }
 
+// What another rank does after a flush is not part of it.
+TEST_F(EngineTest, FlushGivesTheSameToAllThoughSomeGoOn) {
+  std::atomic<bool> gone_on{false};
+  run(2, [&](int rank, Engine& engine) {
+    const auto channel = open(engine, options({ModeKind::kSolo}, 8));
+    std::vector<std::int64_t> sum(8, 0);
+    ASSERT_TRUE(channel->begin_flush().ok());
+    if (rank == 0) {
+      int available = 0;
+      bool flushed = false;
+      ASSERT_TRUE(channel->wait(-1, &available, &flushed).ok());
+      EXPECT_TRUE(flushed);
+      ASSERT_TRUE(allreduce(*channel, std::vector<std::int64_t>(8, 1), &sum).ok());
+      gone_on = true;
+    } else {
+      while (!gone_on || channel->stats().lag == 0) std::this_thread::yield();
+      int available = 0;
+      bool flushed = false;
+      ASSERT_TRUE(channel->wait(-1, &available, &flushed).ok());
+      EXPECT_TRUE(flushed);
+      EXPECT_EQ(available, 0);
+    }
+    ASSERT_TRUE(flush(*channel, &sum).ok());
+    EXPECT_EQ(sum[0], 1);
+    engine.close(kSilenceSeconds);
+  });
+}
+
 TEST_F(EngineTest, NotifyTellsOnce) {
   run(2, [&](int rank, Engine& engine) {
     const auto channel = open(engine, options({ModeKind::kSync}, 8));

@@ -139,6 +139,23 @@ TEST(Member, FlushEndsWithTheRoundInWhichAllMet) {
   EXPECT_EQ(member.results(), 0) << "a null flush round is not a result";
 }
 
+TEST(Member, FlushEndsWhereItEndedForAll) {
+  Member member(options());
+  member.begin_flush();
+  run_round(&member);
+  run_round(&member, /*others=*/1, /*flush=*/true);
+  run_round(&member);  // somebody goes on before this rank has looked
+  EXPECT_EQ(member.results(), 3);
+  EXPECT_EQ(member.takeable(), 2);
+  member.release(2);
+  EXPECT_EQ(member.takeable(), 0);
+  EXPECT_TRUE(member.flush_ended());
+  member.begin_deposit();
+  member.end_deposit(false);
+  EXPECT_TRUE(member.ready());
+  EXPECT_EQ(member.takeable(), 1);
+}
+
 TEST(Member, LatestKeepsTheNewestAndWhatIsBeingRead) {
   Member member(options(/*max_lag=*/1, /*latest_only=*/true));
   run_round(&member);

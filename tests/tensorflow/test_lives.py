@@ -79,7 +79,9 @@ def test_shutdown_and_init_again(legacy_keras: bool) -> None:
 
 
 def test_one_process_alone() -> None:
-    found = launch("lives", "alone", ranks=1)
+    # MPI, which a Horovod built with it would choose, cannot start twice.
+    gloo = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+    found = launch("lives", "alone", ranks=1, extra=gloo)
     assert found.code == 0, found.output
     report = found.reports[0]
     assert (report["size"], report["gathered"]) == (1, 1)

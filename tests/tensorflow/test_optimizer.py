@@ -174,6 +174,12 @@ def test_two_optimizers_in_one_step(legacy_keras: bool) -> None:
 
 
 @both_kerases
+def test_two_optimizers_flush_together(legacy_keras: bool) -> None:
+    for found in of("two_optimizers_unevenly", legacy_keras):
+        assert found == {"first": [-7.5], "second": [-75.0]}
+
+
+@both_kerases
 def test_deposits_stay_in_order_within_a_graph(legacy_keras: bool) -> None:
     for found in of("one_step_for_several", legacy_keras):
         assert found == {"value": [-15.0], "deposits": 5}

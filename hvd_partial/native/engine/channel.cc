@@ -134,8 +134,8 @@ Status Channel::deposit(const void* const* tensors, double compute_seconds, bool
 }
 
 void Channel::note_return(int* available, bool* flushed) {
-  *available = member_.results();
-  *flushed = member_.flush_ended() && member_.results() == 0;
+  *available = member_.takeable();
+  *flushed = member_.flush_ended() && *available == 0;
   member_.pin();
   returned_at_ = clock_->now();
   if (called_at_ >= 0) blocked_seconds_ += returned_at_ - called_at_;

@@ -49,6 +49,12 @@ void Member::release(int count) {
   pinned_ = std::max(0, pinned_ - count);
 }
 
+int Member::takeable() const {
+  if (flush_ != FlushState::kEnded) return results();
+  const auto later = std::lower_bound(unreleased_.begin(), unreleased_.end(), flush_end_);
+  return static_cast<int>(later - unreleased_.begin());
+}
+
 bool Member::leave() {
   left_ = true;
   unreleased_.clear();
@@ -95,7 +101,10 @@ Snapshot Member::join() {
 }
 
 bool Member::publish(const Snapshot& own, int contributions) {
-  if (own.flush) flush_ = FlushState::kEnded;
+  if (own.flush) {
+    flush_ = FlushState::kEnded;
+    flush_end_ = own.round + 1;
+  }
   const bool kept = contributions > 0 && !left_;
   if (kept) {
     if (unreleased_.empty()) applied_ = published_;

@@ -54,7 +54,7 @@ class Member {
   // The oldest `count` results have been applied.
   void release(int count);
   // Results being read stay as they are until released.
-  void pin() { pinned_ = results(); }
+  void pin() { pinned_ = takeable(); }
 
   void begin_flush() { flush_ = FlushState::kRunning; }
   // True if the send buffer still holds something for the next round.
@@ -81,6 +81,10 @@ class Member {
   // ---- state ----------------------------------------------------------------
 
   int results() const { return static_cast<int>(unreleased_.size()); }
+  // Of these, those to be applied now: a rank that has ended a flush stands
+  // where all others stood then, until it calls again, even if they have gone
+  // on meanwhile.
+  int takeable() const;
   bool flushing() const { return flush_ == FlushState::kRunning; }
   bool flush_ended() const { return flush_ == FlushState::kEnded; }
   bool depositing() const { return depositing_; }
@@ -107,6 +111,7 @@ class Member {
   // a round while the one before it is still on its way to other ranks.
   std::vector<Activate> activated_;
   FlushState flush_ = FlushState::kNone;
+  std::uint64_t flush_end_ = 0;  // rounds before it belong to the flush that ended
   bool left_ = false;
 
   bool depositing_ = false;

@@ -80,6 +80,7 @@ REGISTER_OP("HvdPartialBeginFlush")
 
 REGISTER_OP("HvdPartialWait")
     .Attr("channel: string")
+    .Attr("block: bool")
     .Output("count: int32")
     .Output("flushed: bool")
     .SetIsStateful()
@@ -88,7 +89,7 @@ REGISTER_OP("HvdPartialWait")
       c->set_output(1, c->Scalar());
       return tensorflow::OkStatus();
     })
-    .Doc("Ends when results wait to be applied or a flush has ended.");
+    .Doc("Ends when results wait to be applied or a flush has ended; at once if it may not block.");
 
 // Waits for the channel without holding a thread. The engine calls back on its
 // progress thread, where no work may be done: the rest runs in TensorFlow's pool.
@@ -287,24 +288,37 @@ class WaitOp : public AsyncOpKernel {
  public:
   explicit WaitOp(OpKernelConstruction* ctx) : AsyncOpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("channel", &name_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("block", &block_));
   }
   void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
     hvdp_channel* channel = nullptr;
     OP_REQUIRES_OK_ASYNC(ctx, find_channel(name_, &channel), done);
-    ChannelWait::start(
-        ctx, channel,
-        [ctx, this](std::int32_t available, bool flushed) {
-          if (flushed) {
-            ChannelBook::instance().update(name_, [](ChannelTotals* totals) { ++totals->flushes; });
-          }
-          set_scalar(ctx, 0, available);
-          set_scalar(ctx, 1, flushed);
-        },
-        std::move(done));
+    if (block_) {
+      ChannelWait::start(
+          ctx, channel,
+          [ctx, this](std::int32_t available, bool flushed) { answer(ctx, available, flushed); },
+          std::move(done));
+      return;
+    }
+    std::int32_t available = 0;
+    std::int32_t flushed = 0;
+    const std::int32_t code = hvdp_channel_wait(channel, 0.0, &available, &flushed);
+    if (code != HVDP_TIMEOUT) OP_REQUIRES_OK_ASYNC(ctx, to_tensorflow(code), done);
+    answer(ctx, available, flushed != 0);
+    done();
   }
 
  private:
+  void answer(OpKernelContext* ctx, std::int32_t available, bool flushed) {
+    if (flushed) {
+      ChannelBook::instance().update(name_, [](ChannelTotals* totals) { ++totals->flushes; });
+    }
+    set_scalar(ctx, 0, available);
+    set_scalar(ctx, 1, flushed);
+  }
+
   std::string name_;
+  bool block_ = true;
 };
 
 REGISTER_KERNEL_BUILDER(Name("HvdPartialDeposit").Device(tensorflow::DEVICE_CPU), DepositOp);

@@ -475,6 +475,23 @@ def two_optimizers():
     return {"first": first.numpy(), "second": second.numpy()}
 
 
+def two_optimizers_unevenly():
+    """Rank 0 stops early; the others go on with both, by more rounds than a ring holds."""
+    first, second = tf.Variable([0.0]), tf.Variable([0.0])
+    a = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), mode="sync", max_lag=2)
+    b = hvd.DistributedOptimizer(keras.optimizers.SGD(10.0), mode="sync", max_lag=2)
+
+    @tf.function
+    def step():
+        a.apply_gradients([(tf.constant([1.0]), first)])
+        b.apply_gradients([(tf.constant([1.0]), second)])
+
+    for _ in range(3 if RANK == 0 else 12):
+        step()
+    hvt.flush()
+    return {"first": first.numpy(), "second": second.numpy()}
+
+
 def one_step_for_several():
     """A linear loss: gradients do not depend on the weights, so only we keep deposits in order."""
     variable = tf.Variable([0.0])
@@ -628,6 +645,7 @@ CHECKS = [
     optimizer_in_use_keeps_its_state,
     files_load_anywhere,
     two_optimizers,
+    two_optimizers_unevenly,
     one_step_for_several,
     ways_of_fitting,
     xla_is_refused,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -23,6 +24,8 @@ import tensorflow as tf
 import hvd_partial.tensorflow as hvt
 import hvd_partial.tensorflow.keras as hvd
 
+# What a shell starts in the background inherits that Ctrl-C is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Who hangs says where.
 faulthandler.dump_traceback_later(0.7 * float(os.environ["HVD_PARTIAL_TEST_DEADLINE"]))
 

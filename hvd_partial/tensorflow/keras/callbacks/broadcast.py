@@ -10,7 +10,7 @@ import horovod.tensorflow as _hvd
 import tensorflow as tf
 
 from hvd_partial.errors import InvalidArgumentError
-from hvd_partial.tensorflow import _keras, _runtime
+from hvd_partial.tensorflow import _distributed, _keras, _runtime
 from hvd_partial.tensorflow.keras.callbacks._base import PartialCallback, states_of
 
 
@@ -56,8 +56,7 @@ class BroadcastGlobalVariablesCallback(PartialCallback):
         del batch, logs
         if self.broadcast_done:
             return
-        for state in states_of(self.model):
-            state.flush()
+        _distributed.flush(states_of(self.model))
         self._broadcast()
 
     def _broadcast(self) -> None:

@@ -80,7 +80,7 @@ class ReplicaSyncCallback(PartialCallback):
                     "model is not built, so its variables are not known here; build the model "
                     "before fit"
                 )
-            state.flush()
+        _distributed.flush(self._states)
         if self.average_state:
             self._average_state()
         if self.check:
@@ -145,8 +145,7 @@ class ModelAverageCallback(PartialCallback):
 
     def _average(self) -> None:
         states = require_states(self.model, type(self).__name__)
-        for state in states:
-            state.flush()
+        _distributed.flush(states)
         variables = [_keras.raw(variable) for variable in self.model.weights]
         if self.slots:
             for state in states:
