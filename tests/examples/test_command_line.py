@@ -41,7 +41,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[Run]]
                 "max_lag": 0,
                 "keras": "3",
                 "mean_rank_steps": 2,
-                "replicas_equal": run.mode != "solo",
+                "replicas_equal": run.mode != "async",
             }
             on_event(result)
             results.append(result)
@@ -85,7 +85,7 @@ def test_options_reach_every_run(launches: list[list[Run]]) -> None:
 
 
 def test_unequal_replicas_have_their_own_exit_code(launches: list[list[Run]]) -> None:
-    assert digits.main(["--modes", "sync", "solo"]) == 3
+    assert digits.main(["--modes", "sync", "async"]) == 3
 
 
 def test_a_failed_launch_is_exit_code_1_and_leaves_no_results(

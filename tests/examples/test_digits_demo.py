@@ -86,5 +86,5 @@ def test_what_a_rank_died_of_is_the_last_word_of_the_demo(tmp_path: Path) -> Non
         *("--data-dir", str(tmp_path / "data"), "--json", str(tmp_path / "demo.json")),
     )
     assert done.returncode == 1
-    assert "InvalidArgumentError: staleness='invers': " in done.stdout
+    assert "staleness='invers': must be 'inverse'" in done.stdout
     assert not (tmp_path / "demo.json").exists()
