@@ -125,16 +125,19 @@ def spread(values: Sequence[float]) -> str:
     return f"{mean} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else mean
 
 
-def tables(results: Sequence[Event], ranks: int) -> str:
+def tables(results: Sequence[Event], measured_on: dict[str, Any]) -> str:
     """Markdown: a table for each scenario, optimizer and learning rate."""
+    machine = ", ".join(f"{name} {value}" for name, value in measured_on.items())
     text = [
         "# Accuracy and speed of the modes",
         "",
         "Measured by `python -m benchmarks.accuracy`; each result is in "
         "`benchmarks/results/accuracy.json`. "
-        f"{ranks} ranks, the digits demo's model and data (4,000 digits to train, 1,000 to test), "
+        "The digits demo's model and data (4,000 digits to train, 1,000 to test), "
         "mean and standard deviation over the seeds. Speed-up is in seconds per contribution, over "
         "Horovod's own optimizer under tf_keras where it was measured, else over sync.",
+        "",
+        f"Measured on: {machine}.",
     ]
     groups = dict.fromkeys(
         (r["scenario"], r["optimizer"], r["learning_rate"], r["time_scale"], r["epochs"])
@@ -156,7 +159,9 @@ def tables(results: Sequence[Event], ranks: int) -> str:
         }
         base = costs.get(HOROVOD, costs.get("sync"))
         title = f"{SCENARIOS[scenario].capitalize()}, {optimizer} with {rate:g}, {epochs} epochs"
-        note = f"times scaled by {scale:g}" if scale != 1.0 else ""
+        note = (
+            f"All times, those of the steps and of the delays, x {scale:g}." if scale != 1.0 else ""
+        )
         text += ["", f"## {title}", ""]
         text += [note, ""] if note else []
         text += [
@@ -200,7 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"error: {options.results} has no results", style="red")
         return 1
     options.table.parent.mkdir(parents=True, exist_ok=True)
-    options.table.write_text(tables(results, options.np))
+    measured_on = json.loads(options.results.read_text())["environment"]
+    options.table.write_text(tables(results, measured_on))
     console.print(f"{len(results)} results; {options.table} written")
     return 0
 
