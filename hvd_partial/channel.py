@@ -187,7 +187,8 @@ class Channel:
     def leave(self) -> None:
         """This rank is done with the channel; the others go on without waiting for it.
 
-        What it still holds goes into the next round. It cannot come back.
+        What it still holds goes into the next round, if there is one: when all ranks leave, nobody
+        is left to apply it. `flush` first where it matters. It cannot come back.
 
         Raises:
           NotConnectedError: after `close()`.

@@ -27,8 +27,8 @@ from hvd_partial.tensorflow._ops import Header
 # was, the round's header.
 Apply = Callable[[list[tf.Tensor | None], tf.Tensor, tf.Tensor, Header], None]
 
-# Seconds between two looks at channels that flush together.
-_FLUSH_INTERVAL = 0.001
+# Seconds between two looks at channels that flush together: at first, and when nothing comes.
+_FLUSH_INTERVALS = (0.001, 0.01)
 
 
 def refuse_xla(what: str) -> None:
@@ -259,6 +259,8 @@ def flush(flushes: Sequence[tuple[Replay, Apply]]) -> None:
     for replay, _ in flushes:
         replay.begin_flush()
     pending = list(flushes)
+    shortest, longest = _FLUSH_INTERVALS
+    interval = shortest
     while pending:
         moved = False
         for replay, apply in list(pending):
@@ -266,5 +268,8 @@ def flush(flushes: Sequence[tuple[Replay, Apply]]) -> None:
             if ended:
                 pending.remove((replay, apply))
             moved |= took or ended
-        if not moved:
-            time.sleep(_FLUSH_INTERVAL)
+        if moved:
+            interval = shortest
+        else:
+            time.sleep(interval)
+            interval = min(2 * interval, longest)

@@ -278,6 +278,31 @@ TEST_F(EngineTest, FlushGivesTheSameToAllThoughSomeGoOn) {
   });
 }
 
+// Where only the newest result is kept, a round without contributions takes
+// the place of none.
+TEST_F(EngineTest, NullRoundLeavesTheNewestResult) {
+  run(2, [&](int rank, Engine& engine) {
+    ChannelOptions latest = options({ModeKind::kSolo}, 8);
+    latest.member.latest_only = true;
+    const auto channel = open(engine, latest);
+    std::vector<std::int64_t> sum(8, 0);
+    if (rank == 1) {
+      ASSERT_TRUE(allreduce(*channel, std::vector<std::int64_t>(8, 5), &sum).ok());
+    }
+    while (channel->stats().rounds < 1) std::this_thread::yield();
+    ASSERT_TRUE(channel->begin_flush().ok());
+    while (channel->stats().flushes < 1) std::this_thread::yield();
+    bool flushed = false;
+    while (!flushed) {
+      int available = 0;
+      ASSERT_TRUE(channel->wait(-1, &available, &flushed).ok());
+      take(*channel, available, &sum);
+    }
+    EXPECT_EQ(sum[0], 5);
+    engine.close(kSilenceSeconds);
+  });
+}
+
 TEST_F(EngineTest, NotifyTellsOnce) {
   run(2, [&](int rank, Engine& engine) {
     const auto channel = open(engine, options({ModeKind::kSync}, 8));

@@ -395,7 +395,9 @@ void Channel::publish() {
   }
   if (full) ++full_rounds_;
   if (header_.flush) ++flushes_;
-  for (int replaced = member_.superseded(), i = 1; i <= replaced; ++i) {
+  // A null round replaces nothing.
+  const int replaced = header_.contributions > 0 ? member_.superseded() : 0;
+  for (int i = 1; i <= replaced; ++i) {
     pool_.give_back(std::exchange(result(member_.results() - i).buffer, nullptr));
   }
   if (member_.publish(own_, header_.contributions)) {

@@ -38,13 +38,13 @@ Coordinator::Coordinator(int size) : size_(size), gone_(size, false) { active_.r
 
 Coordinator::ChannelState* Coordinator::find(const std::string& name) {
   for (auto& channel : channels_) {
-    if (channel->name == name) return channel.get();
+    if (channel.name == name) return &channel;
   }
   return nullptr;
 }
 
 Coordinator::ChannelState* Coordinator::find(ChannelId id) {
-  return id < channels_.size() ? channels_[id].get() : nullptr;
+  return id < channels_.size() ? &channels_[id] : nullptr;
 }
 
 void Coordinator::handle(int from, const Message& message, double now, std::vector<Outgoing>* out) {
@@ -75,21 +75,21 @@ void Coordinator::open(int from, const OpenChannel& message, double now,
                        std::vector<Outgoing>* out) {
   ChannelState* channel = find(message.name);
   if (channel == nullptr) {
-    auto created = std::make_unique<ChannelState>();
-    created->id = static_cast<ChannelId>(channels_.size());
-    created->name = message.name;
-    created->signature = message.signature;
-    created->first_opener = from;
-    created->mode = default_mode_.value_or(message.mode);
-    created->grace_option = message.grace_seconds;
-    created->presence.assign(size_, Presence::kAbsent);
+    ChannelState created;
+    created.id = static_cast<ChannelId>(channels_.size());
+    created.name = message.name;
+    created.signature = message.signature;
+    created.first_opener = from;
+    created.mode = default_mode_.value_or(message.mode);
+    created.grace_option = message.grace_seconds;
+    created.presence.assign(size_, Presence::kAbsent);
     for (int rank = 0; rank < size_; ++rank) {
-      if (gone_[rank]) created->presence[rank] = Presence::kLeft;
+      if (gone_[rank]) created.presence[rank] = Presence::kLeft;
     }
-    created->waiting.assign(size_, false);
-    created->arrived.assign(size_, 0);
+    created.waiting.assign(size_, false);
+    created.arrived.assign(size_, 0);
     channels_.push_back(std::move(created));
-    channel = channels_.back().get();
+    channel = &channels_.back();
   }
 
   if (channel->rejection.empty() && channel->signature != message.signature) {
@@ -146,9 +146,9 @@ void Coordinator::set_mode(const SetMode& message, double now, std::vector<Outgo
   }
   default_mode_ = message.mode;
   for (auto& channel : channels_) {
-    channel->mode = message.mode;
-    channel->deadline = kNever;
-    trigger(channel.get(), now, out);
+    channel.mode = message.mode;
+    channel.deadline = kNever;
+    trigger(&channel, now, out);
   }
 }
 
@@ -168,7 +168,7 @@ void Coordinator::goodbye(int from, double now, std::vector<Outgoing>* out) {
   if (gone_[from]) return;
   gone_[from] = true;
   // Leave messages came before, for the channels that this rank had opened.
-  for (auto& channel : channels_) leave(from, channel.get(), false, now, out);
+  for (auto& channel : channels_) leave(from, &channel, false, now, out);
   if (all_gone()) out->push_back({kEverybody, AllGone{}});
 }
 
@@ -181,7 +181,7 @@ bool Coordinator::on_peer_lost(int peer, const std::string& reason, std::vector<
     // It stopped waiting for the others. A round that still wants its last
     // contribution must go on without.
     bool needed = false;
-    for (auto& channel : channels_) needed |= channel->presence[peer] == Presence::kDeparting;
+    for (auto& channel : channels_) needed |= channel.presence[peer] == Presence::kDeparting;
     if (!needed) return false;
   }
   out->push_back({kEverybody, PeerLost{peer, reason}});
@@ -298,18 +298,37 @@ void Coordinator::activate(ChannelState* channel, bool flush, double now,
 
 void Coordinator::tick(double now, std::vector<Outgoing>* out) {
   for (auto& channel : channels_) {
-    if (channel->deadline <= now) trigger(channel.get(), now, out);
+    if (channel.deadline <= now) trigger(&channel, now, out);
   }
 }
 
 double Coordinator::next_deadline() const {
   double deadline = kNever;
-  for (const auto& channel : channels_) deadline = std::min(deadline, channel->deadline);
+  for (const auto& channel : channels_) deadline = std::min(deadline, channel.deadline);
   return deadline;
 }
 
 double Coordinator::grace_seconds(ChannelId channel) const {
-  return channel < channels_.size() ? grace_of(*channels_[channel]) : -1;
+  return channel < channels_.size() ? grace_of(channels_[channel]) : -1;
+}
+
+std::string Coordinator::describe() const {
+  constexpr char kPresence[] = {'-', 'A', 'F', 'D', 'L'};
+  std::ostringstream text;
+  for (const ChannelState& channel : channels_) {
+    text << "channel '" << channel.name << "': round " << channel.next_round << ", "
+         << to_string(channel.mode) << ", ranks ";
+    for (const Presence presence : channel.presence) {
+      text << kPresence[static_cast<std::size_t>(presence)];
+    }
+    text << (channel.members_changed ? " (changed)" : "") << ", waiting ";
+    for (const bool waiting : channel.waiting) text << (waiting ? '1' : '0');
+    text << (channel.deadline == kNever ? "" : ", in grace")
+         << (channel.rejection.empty() ? "" : ", rejected") << '\n';
+  }
+  text << "gone ";
+  for (const bool gone : gone_) text << (gone ? '1' : '0');
+  return text.str();
 }
 
 }  // namespace hvd_partial

@@ -5,7 +5,6 @@
 #define HVD_PARTIAL_PROTOCOL_COORDINATOR_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +39,11 @@ class Coordinator {
   // Grace in force on the channel, in seconds; negative if there is none such.
   double grace_seconds(ChannelId channel) const;
   bool all_gone() const;
+
+  // For people and tests: all that decides what happens next, but for the
+  // grace that is learned. Ranks are - absent, A active, F flushing,
+  // D departing or L left.
+  std::string describe() const;
 
  private:
   enum class Presence : std::uint8_t {
@@ -85,9 +89,9 @@ class Coordinator {
   ChannelState* find(ChannelId id);
 
   const int size_;
-  std::vector<std::unique_ptr<ChannelState>> channels_;  // index = id
-  std::vector<bool> gone_;                               // said goodbye
-  std::optional<Mode> default_mode_;                     // set for all channels, also future ones
+  std::vector<ChannelState> channels_;  // index = id
+  std::vector<bool> gone_;              // said goodbye
+  std::optional<Mode> default_mode_;    // set for all channels, also future ones
   double still_training_sent_ = -kNever;
   std::vector<int> active_;  // scratch of trigger()
 };

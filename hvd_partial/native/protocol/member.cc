@@ -4,6 +4,7 @@
 #include "protocol/member.h"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 namespace hvd_partial {
@@ -116,6 +117,24 @@ bool Member::publish(const Snapshot& own, int contributions) {
   ++published_;
   largest_lag_ = std::max(largest_lag_, lag());
   return kept;
+}
+
+std::string Member::describe() const {
+  constexpr const char* kFlush[] = {"", ", flushing", ", flushed"};
+  std::ostringstream text;
+  text << to_string(mode_) << ", joined " << joined_ << ", published " << published_ << ", applied "
+       << applied() << ", awaits " << awaited_ << ", holds " << contributions_ << " of weight "
+       << weight_ << ", skipped " << skipped_ << ", ring";
+  for (const std::uint64_t round : unreleased_) text << ' ' << round;
+  text << " pinned " << pinned_ << ", activated";
+  for (const Activate& next : activated_) {
+    text << ' ' << next.round << ' ' << to_string(next.mode) << (next.flush ? " flush" : "");
+  }
+  text << kFlush[static_cast<std::size_t>(flush_)];
+  if (flush_ == FlushState::kEnded) text << " before " << flush_end_;
+  if (depositing_) text << ", depositing with weight " << deposit_weight_;
+  if (left_) text << ", left";
+  return text.str();
 }
 
 }  // namespace hvd_partial

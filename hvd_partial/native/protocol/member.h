@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "protocol/messages.h"
@@ -101,6 +102,9 @@ class Member {
   int largest_lag() const { return largest_lag_; }
   std::uint64_t late_deposits() const { return late_deposits_; }
   std::uint64_t missed() const { return missed_; }
+
+  // For people and tests: all that decides what happens next.
+  std::string describe() const;
 
  private:
   enum class FlushState { kNone, kRunning, kEnded };

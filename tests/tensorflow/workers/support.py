@@ -26,7 +26,8 @@ import hvd_partial.tensorflow.keras as hvd
 
 # What a shell starts in the background inherits that Ctrl-C is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# Who hangs says where.
+# Who crashes or hangs says where.
+faulthandler.enable()
 faulthandler.dump_traceback_later(0.7 * float(os.environ["HVD_PARTIAL_TEST_DEADLINE"]))
 
 LEGACY = bool(os.environ.get("HVD_PARTIAL_TEST_LEGACY"))
