@@ -334,16 +334,24 @@ TEST_F(EngineTest, NotifyTellsOnce) {
 }
 
 TEST_F(EngineTest, MisuseIsAnErrorNotACrash) {
-  run(1, [&](int, Engine& engine) {
+  std::atomic<bool> tried{false};
+  run(2, [&](int rank, Engine& engine) {
     const auto channel = open(engine, options({ModeKind::kSolo}, 8));
+    if (rank == 1) {
+      while (!tried) std::this_thread::yield();  // the flush below cannot end before
+      ASSERT_TRUE(channel->leave().ok());
+      engine.close(kSilenceSeconds);
+      return;
+    }
     EXPECT_EQ(channel->release(1).code(), ErrorCode::kInvalidArgument);
     const RoundHeader* header = nullptr;
     EXPECT_EQ(channel->header(0, &header).code(), ErrorCode::kInvalidArgument);
-    EXPECT_EQ(channel->set_mode({ModeKind::kQuorum, 2}).code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(channel->set_mode({ModeKind::kQuorum, 3}).code(), ErrorCode::kInvalidArgument);
     ASSERT_TRUE(channel->begin_flush().ok());
     EXPECT_EQ(channel->begin_flush().code(), ErrorCode::kInvalidArgument);
     std::vector<std::int64_t> sum(8, 0);
     EXPECT_EQ(allreduce(*channel, sum, &sum).code(), ErrorCode::kInvalidArgument);
+    tried = true;
     ASSERT_TRUE(channel->leave().ok());
     EXPECT_EQ(allreduce(*channel, sum, &sum).code(), ErrorCode::kInvalidArgument);
     std::shared_ptr<Channel> other;
