@@ -56,19 +56,13 @@ struct Job {
 
 const std::vector<double> kWeights{1.0, 0.5, 0.25, 0.125, 0.0625};
 
-struct Ghost {
-  // A contribution: who, and on weights that had seen the rounds before which.
-  struct Contribution {
-    int rank;
-    std::uint64_t seen;
-  };
-  struct Round {
-    Mode mode;
-    bool flush = false;
-    std::uint64_t members = 0;  // a bit each
-    std::uint64_t joined = 0;
-    std::vector<int> from;  // contributions of each rank
-  };
+// What a round is, whoever looks at it.
+struct Round {
+  Mode mode;
+  bool flush = false;
+  std::uint64_t members = 0;  // a bit each
+  std::uint64_t joined = 0;
+  std::vector<int> from;  // contributions of each rank
 };
 
 struct RankState {
@@ -84,14 +78,18 @@ struct RankState {
   std::uint64_t coming_members = 0;
   std::vector<std::uint64_t> activated_members;  // of rounds not joined yet
   std::optional<Snapshot> joined;                // and not published
-  std::vector<Ghost::Contribution> held;
-  std::optional<std::uint64_t> deposit_seen;
+  // A contribution that is not in a round yet: its weights had seen the rounds
+  // before this one.
+  std::vector<std::uint64_t> held;
+  std::uint64_t depositing = 0;  // the same, of the one that is being copied
   std::vector<std::uint64_t> ring;
   std::uint64_t applied = 0;  // rounds before it, null rounds passed over
   int deposits = 0;
   int seen = 0;    // contributions in the results it has applied
   int asked = -1;  // the round that a Call of this rank waits for
-  std::uint64_t flush_seen = 0;
+  // What the coordinator has heard of it.
+  bool flushing = false;
+  bool departed = false;
 };
 
 class World {
@@ -163,9 +161,10 @@ class World {
       text << '\n'
            << rank.member.describe() << '|' << rank.next << static_cast<int>(rank.phase)
            << rank.opened << rank.gone << ' ' << rank.coming_members << ' ' << rank.applied << ' '
-           << rank.asked << ' ' << rank.deposits << ' ' << rank.seen << '|';
+           << rank.asked << ' ' << rank.deposits << ' ' << rank.seen << ' ' << rank.depositing
+           << '|';
       for (const auto bits : rank.activated_members) text << bits << ' ';
-      for (const auto& held : rank.held) text << 'c' << held.seen;
+      for (const auto& held : rank.held) text << 'c' << held;
       for (const auto& message : rank.up) text << '^' << text_of(message);
       for (const auto& message : rank.down) text << 'v' << text_of(message);
     }
@@ -190,10 +189,9 @@ class World {
   }
 
   bool may_act(const RankState& rank) const {
-    const int index = static_cast<int>(&rank - ranks_.data());
     switch (rank.phase) {
       case Phase::kIdle:
-        return rank.next < program(index).size() || !rank.opened || !rank.gone;
+        return !rank.gone;
       case Phase::kDepositing:
         return true;
       case Phase::kWaiting:
@@ -247,13 +245,12 @@ class World {
     rank->phase = Phase::kDepositing;
     const Member::Deposit deposit = rank->member.begin_deposit();
     expect(deposit.accumulate == !rank->held.empty(), "a deposit does not know what lies there");
-    rank->deposit_seen = rank->applied;
+    rank->depositing = rank->applied;
   }
 
   void end_deposit(RankState* rank) {
     if (fault(Fault::kForgetsADeposit)) rank->held.clear();
-    rank->held.push_back({0, *rank->deposit_seen});
-    rank->deposit_seen.reset();
+    rank->held.push_back(std::exchange(rank->depositing, 0));
     ++rank->deposits;
     const Call call = rank->member.end_deposit(false);
     if (call.waiting) rank->asked = static_cast<int>(call.round);
@@ -324,9 +321,7 @@ class World {
       if (const auto* m = std::get_if<Activate>(&outgoing.message)) note_activation(*m);
       if (std::holds_alternative<StillTraining>(outgoing.message)) continue;
       for (std::size_t i = 0; i < ranks_.size(); ++i) {
-        const bool his =
-            outgoing.to == Coordinator::kEverybody || outgoing.to == static_cast<int>(i);
-        if (!his) continue;
+        if (outgoing.to != Coordinator::kEverybody && outgoing.to != static_cast<int>(i)) continue;
         Message message = outgoing.message;
         auto* activate = std::get_if<Activate>(&message);
         if (activate != nullptr && fault(Fault::kActivatesOneModeEarly) && i == 1 &&
@@ -341,19 +336,19 @@ class World {
   // Enough ranks wait for a round that starts, by what they said.
   void note_activation(const Activate& message) {
     if (rounds_.count(message.round) > 0) return;
-    Ghost::Round& round = rounds_[message.round];
+    Round& round = rounds_[message.round];
     round.mode = message.mode;
     round.flush = message.flush;
     round.from.assign(ranks_.size(), 0);
     if (message.flush) {
       flush_end_ = message.round + 1;
+      for (RankState& rank : ranks_) rank.flushing = false;
       return;
     }
     int active = 0;
     int waiting = 0;
     for (const RankState& rank : ranks_) {
-      const bool counts =
-          std::find(absent_.begin(), absent_.end(), &rank - ranks_.data()) == absent_.end();
+      const bool counts = !rank.flushing && !rank.departed;
       active += counts;
       waiting += counts && rank.asked == static_cast<int>(message.round);
     }
@@ -368,20 +363,10 @@ class World {
     RankState& rank = ranks_[index];
     const Message message = std::move(rank.up.front());
     rank.up.erase(rank.up.begin());
-    const bool out_of_count =
-        std::holds_alternative<Flush>(message) || std::holds_alternative<Leave>(message);
-    if (out_of_count) absent_.push_back(index);
+    rank.flushing |= std::holds_alternative<Flush>(message);
+    rank.departed |= std::holds_alternative<Leave>(message);
     std::vector<Coordinator::Outgoing> out;
     coordinator_.handle(index, message, 0.0, &out);
-    for (const auto& outgoing : out) {
-      const auto* activate = std::get_if<Activate>(&outgoing.message);
-      if (activate == nullptr || !activate->flush) continue;
-      // Who flushed counts again; who left does not.
-      absent_.erase(std::remove_if(absent_.begin(), absent_.end(),
-                                   [&](std::ptrdiff_t i) { return !ranks_[i].member.left(); }),
-                    absent_.end());
-      break;
-    }
     route(out);
   }
 
@@ -408,7 +393,7 @@ class World {
     RankState& rank = ranks_[index];
     const bool torn = rank.member.depositing();
     const Snapshot own = rank.member.join();
-    Ghost::Round& round = rounds_[own.round];
+    Round& round = rounds_[own.round];
     const std::uint64_t members = rank.activated_members.front();
     rank.activated_members.erase(rank.activated_members.begin());
     expect(!torn, "a contribution was torn");
@@ -424,8 +409,8 @@ class World {
            "I1: a snapshot has not what was deposited");
     double weight = 0;
     for (const auto& held : rank.held) {
-      const std::uint64_t late = own.round - held.seen;
-      expect(own.round >= held.seen, "I1: a contribution in a round before it");
+      const std::uint64_t late = own.round - held;
+      expect(own.round >= held, "I1: a contribution in a round before it");
       weight += full_weights(own.mode) || fault(Fault::kFullWeights)
                     ? 1.0
                     : kWeights[std::min<std::size_t>(late, kWeights.size() - 1)];
@@ -441,14 +426,14 @@ class World {
   bool may_publish(int index) const {
     const RankState& rank = ranks_[index];
     if (!rank.joined.has_value()) return false;
-    const Ghost::Round& round = rounds_.at(rank.joined->round);
+    const Round& round = rounds_.at(rank.joined->round);
     return round.joined == round.members || fault(Fault::kPublishesEarly);
   }
 
   void publish(int index) {
     RankState& rank = ranks_[index];
     const Snapshot own = *rank.joined;
-    const Ghost::Round& round = rounds_[own.round];
+    const Round& round = rounds_[own.round];
     expect(round.joined == round.members, "I2: published before all have joined");
     rank.joined.reset();
     if (rank.member.publish(own, total(own.round))) rank.ring.push_back(own.round);
@@ -472,8 +457,7 @@ class World {
   const Job* job_;
   Coordinator coordinator_;
   std::vector<RankState> ranks_;
-  std::map<std::uint64_t, Ghost::Round> rounds_;
-  std::vector<std::ptrdiff_t> absent_;  // the coordinator has heard their Flush or Leave
+  std::map<std::uint64_t, Round> rounds_;
   std::uint64_t flush_end_ = 0;
   std::string broken_;
 };

@@ -161,7 +161,8 @@ TEST(Member, LatestKeepsTheNewestAndWhatIsBeingRead) {
   run_round(&member);
   member.pin();  // round 0 is being read
   run_round(&member);
-  EXPECT_EQ(member.superseded(), 1);
+  EXPECT_EQ(member.superseded(1), 1);
+  EXPECT_EQ(member.superseded(0), 0);
   run_round(&member);
   EXPECT_EQ(member.results(), 2);
   EXPECT_EQ(member.missed(), 1u);

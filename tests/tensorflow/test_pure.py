@@ -73,7 +73,17 @@ for batch in range(2):
     callback.on_train_batch_end(batch)
 callback.on_train_batch_begin(2)  # Keras begins one more and finds that there is none
 callback.on_train_batch_begin(0)
-print("ANSWER" + json.dumps([missing, facts, delays, slept]))
+
+import tensorflow as tf
+def options_of_epochs(autotune=None):
+    given = tf.data.Options()
+    given.threading.private_threadpool_size = 3
+    if autotune is not None:
+        given.autotune.enabled = autotune
+    epochs = hvd.data.by_contributions(tf.data.Dataset.range(3).with_options(given), 2)
+    return [epochs.options().autotune.enabled, epochs.options().threading.private_threadpool_size]
+options = [options_of_epochs(), options_of_epochs(True)]
+print("ANSWER" + json.dumps([missing, facts, delays, slept, options]))
 """
 
 
@@ -118,6 +128,11 @@ def test_delay_patterns(answer: list) -> None:  # type: ignore[type-arg]
 
 def test_delays_are_slept_once_for_each_batch(answer: list) -> None:  # type: ignore[type-arg]
     assert answer[3] == [1.0, 2.0]
+
+
+def test_epochs_keep_the_options_of_their_dataset(answer: list) -> None:  # type: ignore[type-arg]
+    # tf.data's tuning thread can hold up the end of an epoch: only who wants it has it.
+    assert answer[4] == [[False, 3], [True, 3]]
 
 
 @pytest.fixture

@@ -395,8 +395,7 @@ void Channel::publish() {
   }
   if (full) ++full_rounds_;
   if (header_.flush) ++flushes_;
-  // A null round replaces nothing.
-  const int replaced = header_.contributions > 0 ? member_.superseded() : 0;
+  const int replaced = member_.superseded(header_.contributions);
   for (int i = 1; i <= replaced; ++i) {
     pool_.give_back(std::exchange(result(member_.results() - i).buffer, nullptr));
   }

@@ -109,7 +109,7 @@ bool Member::publish(const Snapshot& own, int contributions) {
   const bool kept = contributions > 0 && !left_;
   if (kept) {
     if (unreleased_.empty()) applied_ = published_;
-    const int replaced = superseded();
+    const int replaced = superseded(contributions);
     missed_ += replaced;
     unreleased_.resize(unreleased_.size() - replaced);
     unreleased_.push_back(own.round);

@@ -73,8 +73,11 @@ class Member {
   bool can_join() const;
   // Takes part in it: what the send buffer holds goes in.
   Snapshot join();
-  // How many of the newest results the coming one replaces unread.
-  int superseded() const { return options_.latest_only && !left_ ? results() - pinned_ : 0; }
+  // How many of the newest results the coming one replaces unread; a null
+  // round, which is no result, replaces none.
+  int superseded(int contributions) const {
+    return options_.latest_only && !left_ && contributions > 0 ? results() - pinned_ : 0;
+  }
   // The round joined last is complete. False: nobody here will read it (a
   // null round, or this rank has left). The newest superseded() are forgotten.
   bool publish(const Snapshot& own, int contributions);
