@@ -76,7 +76,9 @@ def summarize(
     chosen_seconds = chosen["seconds"] if chosen is not None else None
     own = [o.seconds for o in made.values()]
     without_bsp = [o.seconds for run, o in made.items() if run.bsp_fraction != BSP]
-    saved = None if None in (bsp_seconds, chosen_seconds) else bsp_seconds - chosen_seconds
+    saved = None
+    if bsp_seconds is not None and chosen_seconds is not None:
+        saved = bsp_seconds - chosen_seconds
     return {
         "found": result.found,
         "bsp_fraction": None if result.broken else result.high,
