@@ -4,7 +4,6 @@
 #include "transport/ucx_worker.h"
 
 #include <dlfcn.h>
-#include <net/if.h>
 #include <pthread.h>
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
@@ -14,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+
+#include "transport/interfaces.h"
 
 namespace hvd_partial {
 namespace {
@@ -60,48 +61,13 @@ ucs_log_func_rc_t drop_if_quiet(const char* /*file*/, unsigned /*line*/, const c
   return quiet_here ? UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
 }
 
-std::vector<std::string> existing_interfaces() {
-  std::vector<std::string> names;
-  struct if_nameindex* list = if_nameindex();
-  if (list == nullptr) return names;
-  for (const struct if_nameindex* entry = list; entry->if_index != 0; ++entry) {
-    names.emplace_back(entry->if_name);
-  }
-  if_freenameindex(list);
-  return names;
-}
-
 // Adds the setting that restricts UCX to the network interfaces the user chose.
 Status add_interfaces(UcxSettings* settings) {
-  const char* variable = "HVD_PARTIAL_NETWORK_INTERFACES";
-  const char* value = std::getenv(variable);
-  if (value == nullptr || *value == '\0') {
-    // A launcher sets this one by itself: UCX's own variable says more.
-    if (std::getenv("UCX_NET_DEVICES") != nullptr) return {};
-    variable = "HOROVOD_GLOO_IFACE";
-    value = std::getenv(variable);
+  std::string chosen;
+  if (Status status = chosen_interfaces(existing_interfaces(), &chosen); !status.ok()) {
+    return status;
   }
-  if (value == nullptr || *value == '\0') return {};
-
-  const std::vector<std::string> existing = existing_interfaces();
-  std::string devices;
-  std::stringstream list(value);
-  for (std::string name; std::getline(list, name, ',');) {
-    if (name.empty()) continue;
-    bool exists = name.find(':') != std::string::npos;  // an RDMA port: UCX knows
-    std::string all;
-    for (const std::string& other : existing) {
-      exists |= other == name;
-      all += (all.empty() ? "" : ", ") + other;
-    }
-    if (!exists) {
-      return Status(ErrorCode::kInvalidArgument, std::string(variable) +
-                                                     " names the network interface '" + name +
-                                                     "', but this host has: " + all);
-    }
-    devices += (devices.empty() ? "" : ",") + name;
-  }
-  if (!devices.empty()) settings->emplace_back("NET_DEVICES", devices);
+  if (!chosen.empty()) settings->emplace_back("NET_DEVICES", chosen);
   return {};
 }
 
