@@ -30,6 +30,7 @@
 #include "transport/interfaces.h"
 #include "transport/job_secret.h"
 #include "transport/parker.h"
+#include "transport/ucx_log.h"
 #include "transport/ucx_transport.h"
 
 namespace hvd_partial {
@@ -901,6 +902,20 @@ TEST(ControlHeader, LetsInOnlyWhoKnowsTheSecret) {
   bad = good;
   bad.size = 5;
   expect(bad, "of 5");
+}
+
+TEST(UcxLog, EachPlacePrintsALittleAMinute) {
+  PrintLimit limit;
+  const char* file = "tcp_ep.c";
+  int printed = 0;
+  for (int i = 0; i < 1000; ++i) printed += limit.admits(file, 1, 100 + i * 0.01) ? 1 : 0;
+  EXPECT_EQ(printed, PrintLimit::kMost);
+  EXPECT_TRUE(limit.admits(file, 2, 100));  // another place
+  EXPECT_TRUE(limit.admits(file, 1, 100 + PrintLimit::kSeconds));
+  // More places than it has room for stay limited, too.
+  printed = 0;
+  for (unsigned i = 0; i < 10000; ++i) printed += limit.admits(file, i, 110) ? 1 : 0;
+  EXPECT_LT(printed, 300);
 }
 
 TEST(UcxTransport, LeavesSignalHandlersAlone) {

@@ -340,8 +340,8 @@ Status Channel::on_activate(const Activate& message) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++activated_rounds_;
   if (member_.on_activate(message)) return {};
-  return describe(Status(ErrorCode::kInternal,
-                         "round " + std::to_string(message.round) + " was activated out of turn"));
+  return describe(Status(ErrorCode::kInternal, "round " + std::to_string(message.round) +
+                                                   " was activated out of turn by rank 0"));
 }
 
 bool Channel::try_join() {

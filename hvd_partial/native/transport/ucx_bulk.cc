@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "transport/ucx_log.h"
+
 namespace hvd_partial {
 namespace {
 

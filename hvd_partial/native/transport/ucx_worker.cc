@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <ucs/debug/debug.h>
-#include <ucs/debug/log_def.h>
 
 #include <csignal>
 #include <cstdio>
@@ -15,6 +14,7 @@
 #include <sstream>
 
 #include "transport/interfaces.h"
+#include "transport/ucx_log.h"
 
 namespace hvd_partial {
 namespace {
@@ -52,15 +52,6 @@ void release_hangup_signal() {
   if (found && handler.dli_fbase == ucs.dli_fbase) ucs_debug_disable_signal(SIGHUP);
 }
 
-thread_local bool quiet_here = false;
-
-ucs_log_func_rc_t drop_if_quiet(const char* /*file*/, unsigned /*line*/, const char* /*function*/,
-                                ucs_log_level_t /*level*/,
-                                const ucs_log_component_config_t* /*component*/,
-                                const char* /*message*/, va_list /*arguments*/) {
-  return quiet_here ? UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
-}
-
 // Adds the setting that restricts UCX to the network interfaces the user chose.
 Status add_interfaces(UcxSettings* settings) {
   std::string chosen;
@@ -87,18 +78,6 @@ void add_common(UcxSettings* settings) {
 }
 
 }  // namespace
-
-UcxQuiet::UcxQuiet(bool wanted) : wanted_(wanted), before_(quiet_here) {
-  if (!wanted_) return;
-  quiet_here = true;
-  ucs_log_push_handler(drop_if_quiet);
-}
-
-UcxQuiet::~UcxQuiet() {
-  if (!wanted_) return;
-  ucs_log_pop_handler();
-  quiet_here = before_;
-}
 
 std::string ucx_text(ucs_status_t status) { return ucs_status_string(status); }
 
@@ -135,6 +114,7 @@ Status bulk_options(UcxWorker::Options* options) {
 
 Status UcxWorker::create(const Options& options, std::unique_ptr<UcxWorker>* worker) {
   release_hangup_signal();
+  limit_ucx_log();
   const SignalsBlocked blocked;
   std::unique_ptr<UcxWorker> result(new UcxWorker());
 
