@@ -162,9 +162,9 @@ def test_what_ucx_says_of_strangers_does_not_fill_the_log() -> None:
     assert all(said >= 6 for said, _, _ in outcomes)
     for total, lines in members:
         assert total == 3 * ROUNDS * 2
-        # Without the limit of ucx_log.h several for each of the sentences.
-        assert len([line for line in lines if "no handler installed" in line]) in range(1, 5)
-        assert len(lines) <= 16, lines
+        # Four times what it says, with a dump of eight lines; it was said some seventy times.
+        assert sum("no handler installed" in line for line in lines) in range(1, 5)
+        assert len(lines) <= 40, lines
 
 
 def test_what_is_not_bytes_is_no_address() -> None:
