@@ -15,6 +15,8 @@ BUILD ?= build
 HOROVOD_WITH_MPI ?= 0
 HOROVOD_VERSION := 0.28.1
 JOBS ?= $(shell nproc)
+# How long `make fuzz` looks.
+FUZZ_SECONDS ?= 60
 # More arguments for the demo and for pytest: make demo DEMO_ARGS="--scenario last"
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
@@ -44,12 +46,12 @@ ifeq ($(wildcard hvd_partial/libhvd_partial.so),)
 .PHONY: $(stamp_package)
 endif
 
-.PHONY: help env build demo test lint format tsan asan ubsan native-tests clean distclean
+.PHONY: help env build demo test lint format tsan asan ubsan fuzz native-tests clean distclean
 
 help: ## this list
 	@echo "targets:"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
-	@echo "variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) HOROVOD_WITH_MPI=$(HOROVOD_WITH_MPI) DEMO_ARGS PYTEST_ARGS"
+	@echo "variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) HOROVOD_WITH_MPI=$(HOROVOD_WITH_MPI) FUZZ_SECONDS=$(FUZZ_SECONDS) DEMO_ARGS PYTEST_ARGS"
 
 demo: $(stamp_demo) $(stamp_package) ## train on digits with one slow rank: Horovod, then sync, majority and solo
 	@$(python) -m examples.digits $(DEMO_ARGS)
@@ -89,6 +91,9 @@ asan: $(stamp_test) ## native tests under AddressSanitizer and LeakSanitizer
 ubsan: $(stamp_test) ## native tests under UndefinedBehaviorSanitizer
 	@$(stage) $(logs)/ubsan-build.log "built with UndefinedBehaviorSanitizer" tools/build_native_tests $(python) $(BUILD)/ubsan undefined $(JOBS)
 	@tools/run_native_tests $(BUILD)/ubsan undefined $(JOBS)
+
+fuzz: $(stamp_test) ## feed the decoders and the engine with mutated messages (Clang)
+	@tools/fuzz $(python) $(BUILD)/fuzz $(FUZZ_SECONDS) $(JOBS)
 
 clean: ## remove what was built, keep the environment
 	@rm -rf $(BUILD) dist *.egg-info hvd_partial/*.so hvd_partial/_build_info.json $(stamps)/package-*

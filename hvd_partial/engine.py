@@ -78,7 +78,8 @@ def connect(rank: int, size: int, exchange: Callable[[bytes], list[bytes]]) -> E
       rank: Of this process, 0 to size - 1.
       size: Number of processes.
       exchange: Any allgather: called once, with this rank's address; returns the addresses of all
-        ranks, in their order.
+        ranks, in their order. Rank 0's holds the secret that keeps strangers out of the job: it
+        must not go through what others can read.
 
     Raises:
       InvalidArgumentError: if an argument is wrong, the exchange mixed the ranks up, or the
@@ -99,6 +100,12 @@ def connect(rank: int, size: int, exchange: Callable[[bytes], list[bytes]]) -> E
             f"connect: rank {rank}: exchange returned {len(addresses)} addresses for {size} ranks; "
             f"it must return what every rank passed in, in the order of ranks"
         )
+    for other, item in enumerate(addresses):
+        if not isinstance(item, bytes | bytearray | memoryview):
+            raise InvalidArgumentError(
+                f"connect: rank {rank}: exchange returned {type(item).__name__} for rank {other}, "
+                f"not bytes; it must return what every rank passed in"
+            )
     if addresses[rank] != address:
         raise InvalidArgumentError(
             f"connect: rank {rank}: exchange returned something else for rank {rank} than what it "

@@ -16,19 +16,35 @@ from typing import Any
 
 import numpy as np
 
+from hvd_partial.errors import HvdPartialError, InvalidArgumentError
 from hvd_partial.tensorflow import _runtime
 
 Array = np.ndarray[Any, Any]
 
 _LEAST_BYTES = 256
+_MOST_BYTES = 1 << 26  # of a rank; metrics and checksums have some hundred
 
 
 def gather(data: bytes) -> dict[int, bytes]:
-    """What each rank gave, by rank, without those that have ended; all others must call it."""
+    """What each rank gave, by rank, without those that have ended; all others must call it.
+
+    Raises:
+      HvdPartialError: naming the rank, if the length that one announced makes no sense.
+    """
     engine = _runtime.connect()
+    if len(data) > _MOST_BYTES:
+        raise InvalidArgumentError(
+            f"rank {engine.rank}: {len(data)} bytes to exchange, at most {_MOST_BYTES} can be"
+        )
     sizes = np.zeros(engine.size, np.int64)
     sizes[engine.rank] = len(data) + 1  # 0: not there
     (sizes,) = _summed(_channel(engine, "hvd_partial/sizes", [sizes]), [sizes])
+    for rank, size in enumerate(sizes.tolist()):
+        if not 0 <= size <= _MOST_BYTES + 1:
+            raise HvdPartialError(
+                f"rank {engine.rank}: rank {rank} announced {size - 1} bytes to exchange, at most "
+                f"{_MOST_BYTES} can be; do all ranks run the same version of hvd_partial?"
+            )
     capacity = _LEAST_BYTES
     while capacity < int(sizes.max()):
         capacity *= 2
@@ -46,7 +62,16 @@ def gather(data: bytes) -> dict[int, bytes]:
 
 def gather_json(value: Any) -> dict[int, Any]:
     """`gather` for anything that JSON can hold."""
-    return {rank: json.loads(data) for rank, data in gather(json.dumps(value).encode()).items()}
+    values = {}
+    for rank, data in gather(json.dumps(value).encode()).items():
+        try:
+            values[rank] = json.loads(data)
+        except ValueError as error:
+            raise HvdPartialError(
+                f"what rank {rank} gave to exchange cannot be read ({error}); do all ranks run the "
+                f"same version of hvd_partial?"
+            ) from error
+    return values
 
 
 def mean(arrays: Sequence[Array], label: str) -> list[Array]:

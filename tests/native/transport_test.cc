@@ -13,16 +13,24 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "transport/control_header.h"
 #include "transport/in_process_transport.h"
+#include "transport/interfaces.h"
+#include "transport/job_secret.h"
 #include "transport/parker.h"
+#include "transport/ucx_log.h"
 #include "transport/ucx_transport.h"
 
 namespace hvd_partial {
@@ -749,6 +757,165 @@ TEST(UcxTransport, NamesTheInterfaceThatDoesNotExist) {
   for (const char* part : {"rank 0", "nope0", "HVD_PARTIAL_NETWORK_INTERFACES", "lo"}) {
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
   }
+}
+
+TEST(Interfaces, AreThoseThatTheLauncherWasToldToUse) {
+  const std::vector<Interface> host = {{"lo", {0x7F000001}},
+                                       {"eth0", {0x0A010203}},
+                                       {"eth1", {0xC0A80001, 0x0A020304}},
+                                       {"docker0", {0xAC110001}}};
+  const auto choose = [&](const std::vector<std::pair<const char*, const char*>>& variables) {
+    std::vector<std::unique_ptr<Environment>> set;
+    for (const auto& [name, value] : variables) {
+      set.push_back(std::make_unique<Environment>(name, value));
+    }
+    std::string chosen;
+    const Status status = chosen_interfaces(host, &chosen);
+    return status.ok() ? chosen : "error: " + status.message();
+  };
+  constexpr const char* kOurs = "HVD_PARTIAL_NETWORK_INTERFACES";
+  constexpr const char* kGloo = "HOROVOD_GLOO_IFACE";
+  constexpr const char* kMpi = "OMPI_MCA_btl_tcp_if_include";
+  constexpr const char* kNccl = "NCCL_SOCKET_IFNAME";
+  EXPECT_EQ(choose({}), "");
+  EXPECT_EQ(choose({{kOurs, ""}}), "");
+  EXPECT_EQ(choose({{kOurs, "eth1, lo,eth1"}}), "eth1,lo");
+  EXPECT_EQ(choose({{kOurs, "mlx5_0:1,eth0"}}), "mlx5_0:1,eth0");
+  EXPECT_EQ(choose({{kOurs, "eth0"}, {"UCX_NET_DEVICES", "lo"}, {kGloo, "lo"}}), "eth0");
+  EXPECT_EQ(choose({{"UCX_NET_DEVICES", "lo"}, {kGloo, "eth0"}, {kMpi, "eth0"}}), "");
+  EXPECT_EQ(choose({{kGloo, "eth0"}, {kMpi, "eth1"}, {kNccl, "lo"}}), "eth0");
+  EXPECT_EQ(choose({{kMpi, "eth0,lo"}, {kNccl, "eth1"}}), "eth0,lo");
+  EXPECT_EQ(choose({{kMpi, "10.0.0.0/8"}}), "eth0,eth1");
+  EXPECT_EQ(choose({{kMpi, "10.1.2.3/32,127.0.0.0/8"}}), "eth0,lo");
+  EXPECT_EQ(choose({{kMpi, "0.0.0.0/0"}}), "lo,eth0,eth1,docker0");
+  EXPECT_EQ(choose({{kNccl, "eth"}}), "eth0,eth1");
+  EXPECT_EQ(choose({{kNccl, "=eth1,lo"}}), "lo,eth1");
+  EXPECT_EQ(choose({{kNccl, "^lo,docker"}}), "eth0,eth1");
+  const std::vector<std::pair<const char*, const char*>> wrong = {
+      {kOurs, "eth"},        {kGloo, "eth9"},      {kMpi, "10.9.0.0/16"},
+      {kMpi, "10.0.0.0/33"}, {kMpi, "10.0.0.0/x"}, {kMpi, "10.0.0/8"},
+      {kNccl, "ib"},         {kNccl, "=eth"},      {kNccl, "^"}};
+  for (const auto& [name, value] : wrong) {
+    const std::string text = choose({{name, value}});
+    if (std::string(value) == "^") {
+      EXPECT_EQ(text, "lo,eth0,eth1,docker0");  // all but none
+      continue;
+    }
+    for (const char* part : {"error: ", name, value, "eth0, eth1", kOurs}) {
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    }
+  }
+}
+
+// Addresses of the sockets that listen in this process, as /proc/net/tcp has
+// them: local addresses in hexadecimal.
+std::set<std::string> listening() {
+  std::set<std::string> inodes, addresses;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error);
+    if (target.rfind("socket:[", 0) == 0) inodes.insert(target.substr(8, target.size() - 9));
+  }
+  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream lines(table);
+    std::string line;
+    std::getline(lines, line);
+    while (std::getline(lines, line)) {
+      std::istringstream fields(line);
+      std::string number, local, remote, state, queues, timer, retransmit, user, timeout, inode;
+      fields >> number >> local >> remote >> state >> queues >> timer >> retransmit >> user >>
+          timeout >> inode;
+      if (state == "0A" && inodes.count(inode) > 0)
+        addresses.insert(local.substr(0, local.find(':')));
+    }
+  }
+  return addresses;
+}
+
+TEST(UcxTransport, ListensOnTheChosenInterfacesOnly) {
+  ASSERT_TRUE(listening().empty());
+  const Environment tcp("UCX_TLS", "tcp");  // bulk listens, too
+  Status status;
+  const auto everywhere = make_ucx_transport(0, 2, &status);
+  ASSERT_NE(everywhere, nullptr) << status.message();
+  const std::set<std::string> all = listening();
+  EXPECT_FALSE(all.empty());
+  EXPECT_EQ(all.count("00000000"), 0u);  // never the address that means all
+  everywhere->close();
+  ASSERT_TRUE(listening().empty());
+  for (const char* variable : {"HVD_PARTIAL_NETWORK_INTERFACES", "HOROVOD_GLOO_IFACE",
+                               "OMPI_MCA_btl_tcp_if_include", "NCCL_SOCKET_IFNAME"}) {
+    const Environment chosen(variable, "lo");
+    const auto here = make_ucx_transport(0, 2, &status);
+    ASSERT_NE(here, nullptr) << status.message();
+    EXPECT_EQ(listening(), std::set<std::string>{"0100007F"}) << variable;  // 127.0.0.1
+    here->close();
+  }
+}
+
+// The header of a message, as it comes from people who do not belong here.
+TEST(ControlHeader, LetsInOnlyWhoKnowsTheSecret) {
+  JobSecret secret, other;
+  ASSERT_TRUE(JobSecret::draw(&secret).ok());
+  ASSERT_TRUE(JobSecret::draw(&other).ok());
+  EXPECT_FALSE(same_token(secret.token, other.token));
+  EXPECT_NE(secret.tag_mask, other.tag_mask);
+  ControlHeader good;
+  good.token = secret.token;
+  good.from = 2;
+  good.size = 4;
+  const auto read = [&](const void* bytes, std::size_t size) {
+    ControlHeader header;
+    return read_header(bytes, size, secret, /*rank=*/0, /*size=*/4, &header);
+  };
+  EXPECT_EQ(read(&good, sizeof(good)), "");
+  for (std::size_t size = 0; size < sizeof(good); ++size) EXPECT_NE(read(&good, size), "");
+  // The sequence number, the last eight bytes, is the transport's affair.
+  for (std::size_t i = 0; i < sizeof(good) - 8; ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      if (i == 24 && bit == 0) continue;  // rank 3 instead of rank 2
+      ControlHeader bad = good;
+      reinterpret_cast<std::uint8_t*>(&bad)[i] ^= static_cast<std::uint8_t>(1 << bit);
+      EXPECT_NE(read(&bad, sizeof(bad)), "") << "byte " << i << ", bit " << bit;
+    }
+  }
+  const auto expect = [&](ControlHeader bad, const std::string& part) {
+    const std::string why = read(&bad, sizeof(bad));
+    EXPECT_NE(why.find(part), std::string::npos) << why;
+  };
+  ControlHeader bad = good;
+  bad.magic = 0;
+  expect(bad, "not a message of hvd_partial");
+  bad = good;
+  bad.version = 1;
+  bad.token = other.token;
+  expect(bad, "another version");
+  bad = good;
+  bad.token = other.token;
+  expect(bad, "another job");
+  bad = good;
+  bad.from = 4;
+  expect(bad, "rank 4 of 4");
+  bad = good;
+  bad.from = 0;  // the receiver itself
+  expect(bad, "rank 0 of 4");
+  bad = good;
+  bad.size = 5;
+  expect(bad, "of 5");
+}
+
+TEST(UcxLog, EachPlacePrintsALittleAMinute) {
+  PrintLimit limit;
+  const char* file = "tcp_ep.c";
+  int printed = 0;
+  for (int i = 0; i < 1000; ++i) printed += limit.admits(file, 1, 100 + i * 0.01) ? 1 : 0;
+  EXPECT_EQ(printed, PrintLimit::kMost);
+  EXPECT_TRUE(limit.admits(file, 2, 100));  // another place
+  EXPECT_TRUE(limit.admits(file, 1, 100 + PrintLimit::kSeconds));
+  // More places than it has room for stay limited, too.
+  printed = 0;
+  for (unsigned i = 0; i < 10000; ++i) printed += limit.admits(file, i, 110) ? 1 : 0;
+  EXPECT_LT(printed, 300);
 }
 
 TEST(UcxTransport, LeavesSignalHandlersAlone) {

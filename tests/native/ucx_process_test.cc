@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "transport/transport.h"
+#include "transport/ucx_address.h"
 #include "transport/ucx_transport.h"
 
 namespace hvd_partial {
@@ -596,6 +597,65 @@ TEST_P(UcxStopped, PeerHoldsNobodyUp) {
   for (const int rank : {0, 2}) job.hear(rank);
   ASSERT_NO_FATAL_FAILURE(job.signal(kStopped, SIGCONT));
   job.finish();
+}
+
+// A process that knows where to connect, and speaks UCX and hvd_partial, but
+// belongs to another job: it does not know the secret.
+TEST(UcxProcess, AnImpostorIsTurnedAway) {
+  constexpr int kImpostor = 2;
+  Job job(3, [](Rank* self) {
+    if (self->rank == kImpostor) {
+      // Two of them: each says it is rank 1, of this job and of a later one.
+      for (int attempt = 0; attempt < 2; ++attempt) {
+        Status status;
+        const auto impostor = make_ucx_transport(1, 3, &status);
+        ASSERT_NE(impostor, nullptr) << status.message();
+        UcxAddress target;
+        ASSERT_TRUE(decode_address(1, 3, 0, self->addresses[0], &target).ok());
+        target.secret.token[static_cast<std::size_t>(attempt)] ^= 1;
+        target.secret.tag_mask ^= 1;
+        std::vector<Bytes> addresses = self->addresses;
+        addresses[0] = encode(target);
+        addresses[1] = impostor->address();
+        Recorder recorder;
+        impostor->set_listener(&recorder);
+        ASSERT_TRUE(impostor->connect(addresses).ok());
+        const Bytes lies(1000, 66);
+        Completion sent[20];
+        for (auto& one : sent) {
+          impostor->send_control(0, lies.data(), lies.size());
+          // Rank 0 waits for this tag of rank 1.
+          impostor->send(0, 7, lies.data(), 8, &one);
+        }
+        const double deadline = now() + 0.5;
+        while (now() < deadline) {
+          if (!impostor->progress()) impostor->wait(0.01);
+          self->transport->progress();
+        }
+        impostor->cancel_all();
+      }
+    }
+    ASSERT_NO_FATAL_FAILURE(self->meet(1));
+    // What rank 0 gets of rank 1 is what rank 1 has sent, and nobody is lost.
+    Bytes bytes(8, static_cast<std::uint8_t>(self->rank));
+    Completion done;
+    if (self->rank == 1) self->transport->send(0, 7, bytes.data(), bytes.size(), &done);
+    if (self->rank == 0) self->transport->recv(1, 7, bytes.data(), bytes.size(), &done);
+    if (self->rank <= 1) {
+      ASSERT_TRUE(self->run_until([&] { return done.done; }));
+      ASSERT_TRUE(done.status.ok()) << done.status.message();
+      EXPECT_EQ(bytes, Bytes(8, 1));
+    }
+    ASSERT_NO_FATAL_FAILURE(self->meet(2));
+    EXPECT_TRUE(self->recorder.lost.empty());
+    for (const auto& message : self->recorder.messages) EXPECT_EQ(message.data.size(), 1u);
+    self->leave();
+  });
+  const std::string printed = job.finish();
+  const std::string warning = "rank 0: turned away a control message (1 so far): it comes from";
+  EXPECT_NE(printed.find(warning), std::string::npos);
+  // Once, however often they spoke.
+  EXPECT_EQ(printed.find("turned away"), printed.rfind("turned away"));
 }
 
 // How fast it is; the limits are far above what a busy machine shows.

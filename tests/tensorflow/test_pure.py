@@ -83,7 +83,28 @@ def options_of_epochs(autotune=None):
     epochs = hvd.data.by_contributions(tf.data.Dataset.range(3).with_options(given), 2)
     return [epochs.options().autotune.enabled, epochs.options().threading.private_threadpool_size]
 options = [options_of_epochs(), options_of_epochs(True)]
-print("ANSWER" + json.dumps([missing, facts, delays, slept, options]))
+
+from types import SimpleNamespace
+from unittest import mock
+import numpy as np
+from hvd_partial.tensorflow import _exchange
+def exchanged(size, text):
+    def summed(channel, arrays):  # with what rank 1 gives
+        total = arrays[0].copy()
+        if total.dtype == np.int64:
+            total[1] = size
+        else:
+            total.view(np.uint8).reshape(2, -1)[1, : len(text)] = np.frombuffer(text, np.uint8)
+        return [total]
+    ranks = SimpleNamespace(connect=lambda: SimpleNamespace(rank=0, size=2))
+    with mock.patch.multiple(_exchange, _summed=summed, _channel=mock.Mock(), _runtime=ranks):
+        try:
+            return _exchange.gather_json("a")
+        except RuntimeError as error:
+            return f"{type(error).__name__}: {error}"
+exchanges = [exchanged(4, b'"b"'), exchanged(-5, b""), exchanged(1 << 40, b""),
+             exchanged(4, b"{{{"), exchanged(2, bytes([255]))]
+print("ANSWER" + json.dumps([missing, facts, delays, slept, options, exchanges]))
 """
 
 
@@ -133,6 +154,19 @@ def test_delays_are_slept_once_for_each_batch(answer: list) -> None:  # type: ig
 def test_epochs_keep_the_options_of_their_dataset(answer: list) -> None:  # type: ignore[type-arg]
     # tf.data's tuning thread can hold up the end of an epoch: only who wants it has it.
     assert answer[4] == [[False, 3], [True, 3]]
+
+
+def test_what_a_rank_gives_to_an_exchange_is_checked(answer: list) -> None:  # type: ignore[type-arg]
+    good, *bad = answer[5]
+    assert good == {"0": "a", "1": "b"}
+    for text, part in zip(
+        bad,
+        ["announced -6 bytes", "announced 1099511627775 bytes", "cannot be read", "utf-8"],
+        strict=True,
+    ):
+        assert text.startswith("HvdPartialError: ")
+        assert "rank 1" in text
+        assert part in text
 
 
 @pytest.fixture

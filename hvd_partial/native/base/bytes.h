@@ -47,10 +47,22 @@ class ByteReader {
     if (take(sizeof(T))) std::memcpy(&value, data_ - sizeof(T), sizeof(T));
     return value;
   }
-  std::string get_string() {
+  std::string get_string(std::size_t longest = kNoLimit) {
     const auto size = get<std::uint32_t>();
+    if (size > longest) refuse();
     if (!take(size)) return {};
     return std::string(reinterpret_cast<const char*>(data_ - size), size);
+  }
+  bool get_flag() {
+    const auto value = get<std::uint8_t>();
+    if (value > 1) refuse();
+    return value == 1;
+  }
+
+  // What was read makes no sense: as if something had been missing.
+  void refuse() {
+    ok_ = false;
+    left_ = 0;
   }
 
   // Everything read so far was there.
@@ -59,10 +71,11 @@ class ByteReader {
   bool finished() const { return ok_ && left_ == 0; }
 
  private:
+  static constexpr std::size_t kNoLimit = ~std::size_t{0};
+
   bool take(std::size_t size) {
     if (size > left_) {
-      ok_ = false;
-      left_ = 0;
+      refuse();
       return false;
     }
     data_ += size;

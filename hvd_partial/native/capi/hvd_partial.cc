@@ -209,7 +209,9 @@ Status parse_options(const hvdp_channel_options& options, int size, ChannelOptio
   if (integers && parsed->average != Average::kNone) {
     return invalid(where + "average: integers are summed, not averaged; use None");
   }
-  if (std::isnan(options.grace_seconds)) return invalid(where + "grace: is not a number");
+  if (!std::isfinite(options.grace_seconds)) {
+    return invalid(where + "grace: must be a finite number of seconds, or negative (learned)");
+  }
   parsed->grace_seconds = options.grace_seconds;
   parsed->skip_nonfinite = options.skip_nonfinite != 0;
   parsed->signature = full_signature(options, *parsed);
@@ -259,6 +261,7 @@ int32_t hvdp_connect(const uint8_t* const* addresses, const size_t* address_size
     if (global.engine == nullptr || global.connected) {
       return invalid("connect goes once after open");
     }
+    if (addresses == nullptr || address_sizes == nullptr) return invalid("addresses is NULL");
     std::vector<std::vector<std::uint8_t>> all;
     for (int i = 0; i < global.engine->size(); ++i) {
       all.emplace_back(addresses[i], addresses[i] + address_sizes[i]);

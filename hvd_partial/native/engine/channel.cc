@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -102,6 +103,7 @@ Status Channel::deposit(const void* const* tensors, double compute_seconds, bool
     if (member_.depositing()) {
       return misuse("two threads call allreduce at the same time; use a channel for each");
     }
+    if (!std::isfinite(compute_seconds)) return misuse("compute_seconds is not a finite number");
     deposit = member_.begin_deposit();
     buffer = send_buffer_;
     if (compute_seconds < 0) compute_seconds = returned_at_ < 0 ? 0 : started - returned_at_;
@@ -338,8 +340,8 @@ Status Channel::on_activate(const Activate& message) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++activated_rounds_;
   if (member_.on_activate(message)) return {};
-  return describe(Status(ErrorCode::kInternal,
-                         "round " + std::to_string(message.round) + " was activated out of turn"));
+  return describe(Status(ErrorCode::kInternal, "round " + std::to_string(message.round) +
+                                                   " was activated out of turn by rank 0"));
 }
 
 bool Channel::try_join() {
@@ -364,7 +366,14 @@ bool Channel::try_join() {
 }
 
 void Channel::publish() {
-  HeaderBlock::read(header_block(reducing_), size_, &header_);
+  if (const int bad = HeaderBlock::read(header_block(reducing_), size_, &header_); bad >= 0) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    bad_header_ = describe(
+        Status(ErrorCode::kInternal, "the numbers of rank " + std::to_string(bad) +
+                                         " in the result make no sense; do all ranks run the same "
+                                         "version of hvd_partial?"));
+    return;
+  }
   header_.round = own_.round;
   header_.mode = own_.mode;
   header_.flush = own_.flush;
@@ -411,9 +420,10 @@ void Channel::publish() {
 
 bool Channel::advance() {
   bool moved = false;
+  if (!bad_header_.ok()) return false;
   if (!allreduce_.active()) moved = try_join();
   if (allreduce_.active() && allreduce_.step()) {
-    if (!allreduce_.status().ok()) return true;
+    if (!reduce_status().ok()) return true;
     publish();
     moved = true;
   }

@@ -107,8 +107,10 @@ class Channel {
   Status on_activate(const Activate& message);
   // Moves the present round on. True if anything happened.
   bool advance();
-  // A transfer of this channel failed.
-  const Status& reduce_status() const { return allreduce_.status(); }
+  // A transfer of this channel failed, or what came cannot be right.
+  const Status& reduce_status() const {
+    return bad_header_.ok() ? allreduce_.status() : bad_header_;
+  }
   // Something failed (the latch says what): whoever waits here learns it.
   void on_failure();
 
@@ -179,6 +181,7 @@ class Channel {
   Snapshot own_;
   std::uint8_t* reducing_ = nullptr;
   RoundHeader header_;
+  Status bad_header_;
 };
 
 }  // namespace hvd_partial

@@ -6,7 +6,34 @@
 #include <algorithm>
 #include <utility>
 
+#include "protocol/objections.h"
+
 namespace hvd_partial {
+namespace {
+
+static_assert(kMaxMessageBytes <= Transport::kMaxControlBytes);
+
+// What every rank must be able to send and read.
+Status check_lengths(int rank, const ChannelOptions& options) {
+  const auto refuse = [rank](const std::string& what, std::size_t bytes, std::size_t limit) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "rank " + std::to_string(rank) + ": " + what + " has " + std::to_string(bytes) +
+                      " bytes, more than the " + std::to_string(limit) + " that can be sent; ");
+  };
+  if (options.name.size() > kMaxNameBytes) {
+    const Status status = refuse("the name of channel '" + options.name.substr(0, 40) + "...'",
+                                 options.name.size(), kMaxNameBytes);
+    return Status(status.code(), status.message() + "choose a shorter one");
+  }
+  if (options.signature.size() > kMaxSignatureBytes) {
+    const Status status = refuse("the description of the tensors of channel '" + options.name + "'",
+                                 options.signature.size(), kMaxSignatureBytes);
+    return Status(status.code(), status.message() + "join tensors, or give them shorter names");
+  }
+  return {};
+}
+
+}  // namespace
 
 Progress::Progress(Transport* transport, const Clock* clock)
     : transport_(transport),
@@ -33,6 +60,7 @@ void Progress::post(Message message) {
 
 Status Progress::open_channel(ChannelOptions options, std::shared_ptr<Channel>* channel) {
   if (failure_.failed()) return failure_.status();
+  if (Status status = check_lengths(rank_, options); !status.ok()) return status;
   if (std::shared_ptr<Channel> existing = find_channel(options.name)) {
     if (existing->options().signature != options.signature) {
       return Status(ErrorCode::kInvalidArgument,
@@ -179,19 +207,52 @@ void Progress::from_coordinator(const Message& message) {
 
 void Progress::fail(Status status) { failure_.set(std::move(status)); }
 
+std::string Progress::objection(int from, const Message& message) {
+  if (rank_ == 0) {
+    std::string why = objection_of_coordinator(message, size_);
+    return why.empty() ? coordinator_->objection(from, message) : why;
+  }
+  if (from != 0) return "only rank 0 speaks to other ranks";
+  if (std::string why = objection_of_rank(message, rank_, size_); !why.empty()) return why;
+  const auto unknown = [this](ChannelId id) {
+    return channel(id) != nullptr ? std::string()
+                                  : "channel " + std::to_string(id) + " is not open here";
+  };
+  const auto unnamed = [this](const std::string& name) {
+    return find_channel(name) != nullptr ? std::string()
+                                         : "there is no channel '" + name + "' here";
+  };
+  if (const auto* m = std::get_if<Activate>(&message)) return unknown(m->channel);
+  if (const auto* m = std::get_if<Members>(&message)) return unknown(m->channel);
+  if (const auto* m = std::get_if<ChannelRejected>(&message)) return unnamed(m->name);
+  if (const auto* m = std::get_if<ChannelOpened>(&message)) {
+    if (channel(m->channel) != nullptr) {
+      return "there is a channel " + std::to_string(m->channel) + " already";
+    }
+    return unnamed(m->name);
+  }
+  return {};
+}
+
 void Progress::on_control(int from, const std::uint8_t* data, std::size_t size) {
   const std::optional<Message> message = decode(data, size);
+  std::string why;
   if (!message.has_value()) {
+    why = "of " + std::to_string(size) + " bytes, which cannot be read";
+  } else if (std::string objects = objection(from, *message); !objects.empty()) {
+    why = "(" + describe_kind(*message) + ") that makes no sense: " + objects;
+  }
+  if (!why.empty()) {
     fail_everywhere(
-        Status(ErrorCode::kInternal, "rank " + std::to_string(rank_) +
-                                         " cannot read a message of rank " + std::to_string(from) +
+        Status(ErrorCode::kInternal, "rank " + std::to_string(rank_) + " got a message of rank " +
+                                         std::to_string(from) + " " + why +
                                          "; do all ranks run the same version of hvd_partial?"));
     return;
   }
-  if (from == 0 && rank_ != 0) {
-    from_coordinator(*message);
-  } else if (rank_ == 0) {
+  if (rank_ == 0) {
     to_coordinator(from, *message);
+  } else {
+    from_coordinator(*message);
   }
 }
 

@@ -59,6 +59,8 @@ class Progress final : public ChannelHost, private TransportListener {
   void on_control(int from, const std::uint8_t* data, std::size_t size) override;
   void on_peer_lost(int peer, const std::string& reason) override;
 
+  // Why the message cannot be right; empty if it can.
+  std::string objection(int from, const Message& message);
   void to_coordinator(int from, const Message& message);
   void from_coordinator(const Message& message);
   void dispatch(const std::vector<Coordinator::Outgoing>& outgoing);

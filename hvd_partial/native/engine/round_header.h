@@ -4,8 +4,10 @@
 #ifndef HVD_PARTIAL_ENGINE_ROUND_HEADER_H_
 #define HVD_PARTIAL_ENGINE_ROUND_HEADER_H_
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "protocol/member.h"
@@ -46,11 +48,18 @@ class HeaderBlock {
     mine[3] = own.skipped;
   }
 
-  static void read(const double* block, int size, RoundHeader* header) {
+  // The numbers come from other ranks: returns the first rank whose numbers
+  // cannot be right, and leaves the header unfinished then; -1 if all can.
+  static int read(const double* block, int size, RoundHeader* header) {
     header->contributions = header->contributors = header->skipped = 0;
     header->weight = 0;
     for (int rank = 0; rank < size; ++rank) {
       const double* entry = block + kNumbersPerRank * rank;
+      const double most = kMostCounted - header->contributions - header->skipped;
+      if (!is_count(entry[0], most) || !is_count(entry[3], most - entry[0]) ||
+          !std::isfinite(entry[1]) || !std::isfinite(entry[2]) || entry[2] < 0) {
+        return rank;
+      }
       const int contributions = static_cast<int>(entry[0]);
       header->contributions += contributions;
       header->contributors += contributions > 0 ? 1 : 0;
@@ -59,6 +68,14 @@ class HeaderBlock {
       header->contributions_of[rank] = contributions;
       header->compute_seconds_of[rank] = entry[2];
     }
+    return -1;
+  }
+
+ private:
+  static constexpr double kMostCounted = std::numeric_limits<int>::max();
+
+  static bool is_count(double value, double most) {
+    return value >= 0 && value <= most && value == std::floor(value);
   }
 };
 

@@ -36,15 +36,51 @@ constexpr double kStillTrainingInterval = 1.0;
 
 Coordinator::Coordinator(int size) : size_(size), gone_(size, false) { active_.reserve(size); }
 
-Coordinator::ChannelState* Coordinator::find(const std::string& name) {
-  for (auto& channel : channels_) {
+const Coordinator::ChannelState* Coordinator::find(const std::string& name) const {
+  for (const auto& channel : channels_) {
     if (channel.name == name) return &channel;
   }
   return nullptr;
 }
 
+Coordinator::ChannelState* Coordinator::find(const std::string& name) {
+  return const_cast<ChannelState*>(std::as_const(*this).find(name));
+}
+
 Coordinator::ChannelState* Coordinator::find(ChannelId id) {
   return id < channels_.size() ? &channels_[id] : nullptr;
+}
+
+std::string Coordinator::objection_to_channel(int from, ChannelId id) const {
+  if (id >= channels_.size()) return "there is no channel " + std::to_string(id);
+  if (channels_[id].presence[from] == Presence::kAbsent) {
+    return "it has not opened channel '" + channels_[id].name + "'";
+  }
+  return {};
+}
+
+std::string Coordinator::objection(int from, const Message& message) const {
+  if (const auto* m = std::get_if<Call>(&message)) {
+    std::string why = objection_to_channel(from, m->channel);
+    if (why.empty() && m->round > channels_[m->channel].next_round) {
+      why = "it calls for round " + std::to_string(m->round) + " of channel '" +
+            channels_[m->channel].name + "', whose next one is " +
+            std::to_string(channels_[m->channel].next_round);
+    }
+    return why;
+  }
+  if (const auto* m = std::get_if<Flush>(&message)) return objection_to_channel(from, m->channel);
+  if (const auto* m = std::get_if<Leave>(&message)) return objection_to_channel(from, m->channel);
+  if (const auto* m = std::get_if<SetMode>(&message)) {
+    return m->channel == kAllChannels ? std::string() : objection_to_channel(from, m->channel);
+  }
+  if (const auto* m = std::get_if<OpenChannel>(&message)) {
+    const ChannelState* channel = find(m->name);
+    if (channel != nullptr && channel->presence[from] != Presence::kAbsent && !gone_[from]) {
+      return "it has opened channel '" + m->name + "' before";
+    }
+  }
+  return {};
 }
 
 void Coordinator::handle(int from, const Message& message, double now, std::vector<Outgoing>* out) {
@@ -75,6 +111,12 @@ void Coordinator::open(int from, const OpenChannel& message, double now,
                        std::vector<Outgoing>* out) {
   ChannelState* channel = find(message.name);
   if (channel == nullptr) {
+    if (channels_.size() >= kAllChannels) {
+      out->push_back(
+          {from, ChannelRejected{message.name, "there are " + std::to_string(channels_.size()) +
+                                                   " channels already"}});
+      return;
+    }
     ChannelState created;
     created.id = static_cast<ChannelId>(channels_.size());
     created.name = message.name;

@@ -28,6 +28,10 @@ class Coordinator {
 
   explicit Coordinator(int size);
 
+  // Why a message of `from` cannot be right as things stand, though it is well
+  // formed; empty if it can. For what comes from other processes, before
+  // handle() gets it.
+  std::string objection(int from, const Message& message) const;
   // Appends what is to be sent to `out`.
   void handle(int from, const Message& message, double now, std::vector<Outgoing>* out);
   // A process died. False if it had said goodbye before, which harms nobody.
@@ -86,7 +90,9 @@ class Coordinator {
   void note_quorum(ChannelState* channel, double now);
   double grace_of(const ChannelState& channel) const;
   ChannelState* find(const std::string& name);
+  const ChannelState* find(const std::string& name) const;
   ChannelState* find(ChannelId id);
+  std::string objection_to_channel(int from, ChannelId id) const;
 
   const int size_;
   std::vector<ChannelState> channels_;  // index = id

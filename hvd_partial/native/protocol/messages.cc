@@ -3,6 +3,7 @@
 
 #include "protocol/messages.h"
 
+#include <cmath>
 #include <utility>
 
 #include "base/bytes.h"
@@ -13,7 +14,8 @@ namespace {
 // Raised by one whenever a message changes, so that ranks of different builds
 // refuse each other instead of misreading.
 constexpr std::uint8_t kWireVersion = 1;
-constexpr std::uint32_t kMaxMemberWords = 1u << 10;
+constexpr int kMaxRanks = 1 << 16;
+constexpr std::uint32_t kMaxMemberWords = kMaxRanks / 64;
 
 void put_mode(ByteWriter* out, const Mode& mode) {
   out->put(static_cast<std::int32_t>(mode.kind));
@@ -23,10 +25,39 @@ void put_mode(ByteWriter* out, const Mode& mode) {
 
 Mode get_mode(ByteReader* in) {
   Mode mode;
-  mode.kind = static_cast<ModeKind>(in->get<std::int32_t>());
+  const auto kind = in->get<std::int32_t>();
   mode.quorum = in->get<std::int32_t>();
   mode.seed = in->get<std::uint64_t>();
+  mode.kind = static_cast<ModeKind>(kind);
+  if (!valid(mode, kMaxRanks)) in->refuse();
   return mode;
+}
+
+std::int32_t get_rank(ByteReader* in) {
+  const auto rank = in->get<std::int32_t>();
+  if (rank < 0 || rank >= kMaxRanks) in->refuse();
+  return rank;
+}
+
+double get_seconds(ByteReader* in, bool may_be_negative) {
+  const auto seconds = in->get<double>();
+  if (!std::isfinite(seconds) || (seconds < 0 && !may_be_negative)) in->refuse();
+  return seconds;
+}
+
+// Reasons hold what users' exceptions say, of any length.
+void put_reason(ByteWriter* out, const std::string& reason) {
+  if (reason.size() <= kMaxReasonBytes) {
+    out->put(reason);
+    return;
+  }
+  static const std::string kEnd = " ... (cut)";
+  std::size_t size = kMaxReasonBytes - kEnd.size();
+  const auto continues = [&](std::size_t i) {  // not the first byte of a UTF-8 character
+    return (static_cast<unsigned char>(reason[i]) & 0xC0) == 0x80;
+  };
+  for (int i = 0; i < 3 && continues(size); ++i) --size;
+  out->put(reason.substr(0, size) + kEnd);
 }
 
 // One put/get pair for each message, in one place, so that they stay alike.
@@ -37,10 +68,10 @@ void put(ByteWriter* out, const OpenChannel& m) {
   out->put(m.grace_seconds);
 }
 void get(ByteReader* in, OpenChannel* m) {
-  m->name = in->get_string();
-  m->signature = in->get_string();
+  m->name = in->get_string(kMaxNameBytes);
+  m->signature = in->get_string(kMaxSignatureBytes);
   m->mode = get_mode(in);
-  m->grace_seconds = in->get<double>();
+  m->grace_seconds = get_seconds(in, /*may_be_negative=*/true);
 }
 
 void put(ByteWriter* out, const Call& m) {
@@ -52,8 +83,8 @@ void put(ByteWriter* out, const Call& m) {
 void get(ByteReader* in, Call* m) {
   m->channel = in->get<ChannelId>();
   m->round = in->get<std::uint64_t>();
-  m->waiting = in->get<std::uint8_t>() != 0;
-  m->compute_seconds = in->get<double>();
+  m->waiting = in->get_flag();
+  m->compute_seconds = get_seconds(in, /*may_be_negative=*/false);
 }
 
 void put(ByteWriter* out, const SetMode& m) {
@@ -74,31 +105,31 @@ void put(ByteWriter* out, const Leave& m) {
 }
 void get(ByteReader* in, Leave* m) {
   m->channel = in->get<ChannelId>();
-  m->holds_contribution = in->get<std::uint8_t>() != 0;
+  m->holds_contribution = in->get_flag();
 }
 
 void put(ByteWriter*, const Goodbye&) {}
 void get(ByteReader*, Goodbye*) {}
 
-void put(ByteWriter* out, const Abort& m) { out->put(m.reason); }
-void get(ByteReader* in, Abort* m) { m->reason = in->get_string(); }
+void put(ByteWriter* out, const Abort& m) { put_reason(out, m.reason); }
+void get(ByteReader* in, Abort* m) { m->reason = in->get_string(kMaxReasonBytes); }
 
 void put(ByteWriter* out, const ChannelOpened& m) {
   out->put(m.name);
   out->put(m.channel);
 }
 void get(ByteReader* in, ChannelOpened* m) {
-  m->name = in->get_string();
+  m->name = in->get_string(kMaxNameBytes);
   m->channel = in->get<ChannelId>();
 }
 
 void put(ByteWriter* out, const ChannelRejected& m) {
   out->put(m.name);
-  out->put(m.reason);
+  put_reason(out, m.reason);
 }
 void get(ByteReader* in, ChannelRejected* m) {
-  m->name = in->get_string();
-  m->reason = in->get_string();
+  m->name = in->get_string(kMaxNameBytes);
+  m->reason = in->get_string(kMaxReasonBytes);
 }
 
 void put(ByteWriter* out, const Members& m) {
@@ -109,7 +140,8 @@ void put(ByteWriter* out, const Members& m) {
 void get(ByteReader* in, Members* m) {
   m->channel = in->get<ChannelId>();
   const auto words = in->get<std::uint32_t>();
-  if (words > kMaxMemberWords) return;  // leaves bytes over: not well-formed
+  if (words > kMaxMemberWords) in->refuse();
+  if (!in->ok()) return;
   m->bits.reserve(words);
   for (std::uint32_t i = 0; i < words && in->ok(); ++i) m->bits.push_back(in->get<std::uint64_t>());
 }
@@ -124,25 +156,25 @@ void get(ByteReader* in, Activate* m) {
   m->channel = in->get<ChannelId>();
   m->round = in->get<std::uint64_t>();
   m->mode = get_mode(in);
-  m->flush = in->get<std::uint8_t>() != 0;
+  m->flush = in->get_flag();
 }
 
 void put(ByteWriter* out, const PeerLost& m) {
   out->put(m.peer);
-  out->put(m.reason);
+  put_reason(out, m.reason);
 }
 void get(ByteReader* in, PeerLost* m) {
-  m->peer = in->get<std::int32_t>();
-  m->reason = in->get_string();
+  m->peer = get_rank(in);
+  m->reason = in->get_string(kMaxReasonBytes);
 }
 
 void put(ByteWriter* out, const Aborted& m) {
   out->put(m.peer);
-  out->put(m.reason);
+  put_reason(out, m.reason);
 }
 void get(ByteReader* in, Aborted* m) {
-  m->peer = in->get<std::int32_t>();
-  m->reason = in->get_string();
+  m->peer = get_rank(in);
+  m->reason = in->get_string(kMaxReasonBytes);
 }
 
 void put(ByteWriter*, const StillTraining&) {}
@@ -173,6 +205,7 @@ void encode(const Message& message, std::vector<std::uint8_t>* buffer) {
 }
 
 std::optional<Message> decode(const std::uint8_t* data, std::size_t size) {
+  if (size > kMaxMessageBytes) return std::nullopt;
   ByteReader in(data, size);
   if (in.get<std::uint8_t>() != kWireVersion) return std::nullopt;
   const auto index = in.get<std::uint8_t>();

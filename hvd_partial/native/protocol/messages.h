@@ -21,6 +21,13 @@ namespace hvd_partial {
 using ChannelId = std::uint16_t;
 constexpr ChannelId kAllChannels = 0xFFFF;
 
+// The longest message, and the longest texts in it. Whoever opens a channel
+// keeps to the limits of name and signature; reasons are cut when encoded.
+constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxNameBytes = std::size_t{1} << 12;
+constexpr std::size_t kMaxReasonBytes = std::size_t{1} << 14;
+constexpr std::size_t kMaxSignatureBytes = kMaxMessageBytes - 2 * kMaxNameBytes;
+
 // ---- rank to coordinator ----------------------------------------------------
 
 // This rank has opened a channel. `signature` holds a line for every property
@@ -114,7 +121,9 @@ using Message =
 
 // Replaces what `buffer` holds.
 void encode(const Message& message, std::vector<std::uint8_t>* buffer);
-// Empty for anything that is not exactly one well-formed message.
+// Empty for anything that encode() does not write: every number is in the range
+// that its meaning has in a job of any size. What depends on the job,
+// objections.h looks at.
 std::optional<Message> decode(const std::uint8_t* data, std::size_t size);
 
 }  // namespace hvd_partial

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "transport/ucx_log.h"
+
 namespace hvd_partial {
 namespace {
 
@@ -18,10 +20,6 @@ constexpr std::uint64_t kWholeTag = ~std::uint64_t{0};
 constexpr int kFirstOperations = 64;
 // How often cancel_all() lets UCX move to clean up behind it.
 constexpr int kCleanupTurns = 1000;
-
-std::uint64_t wire_tag(int sender, std::uint64_t tag) {
-  return static_cast<std::uint64_t>(sender) << kTagBits | tag;
-}
 
 void fail(Completion* completion, ErrorCode code, std::string message) {
   completion->status = Status(code, std::move(message));
@@ -61,9 +59,17 @@ UcxBulk::UcxBulk(int rank, int size, std::unique_ptr<UcxWorker> worker, LostPeer
 
 UcxBulk::~UcxBulk() { close(0); }
 
-void UcxBulk::connect(std::vector<std::vector<std::uint8_t>> addresses) {
+void UcxBulk::connect(std::vector<std::vector<std::uint8_t>> addresses, const JobSecret& secret) {
   for (std::size_t i = 0; i < peers_.size(); ++i) peers_[i].address = std::move(addresses[i]);
+  tag_mask_ = secret.tag_mask;
   connected_ = true;
+}
+
+// UCX hands a message to whoever waits for its tag, and lets anybody send. So
+// tags are hidden: who does not know the job's secret would have to guess one
+// of the few that are waited for among 2^64.
+std::uint64_t UcxBulk::wire_tag(int sender, std::uint64_t tag) const {
+  return (static_cast<std::uint64_t>(sender) << kTagBits | tag) ^ tag_mask_;
 }
 
 ucp_ep_h UcxBulk::endpoint(int rank, std::uint64_t tag, Completion* completion) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/job_secret.h"
 #include "transport/lost_peers.h"
 #include "transport/transport.h"
 #include "transport/ucx_worker.h"
@@ -31,7 +32,7 @@ class UcxBulk {
   const UcxWorker& worker() const { return *worker_; }
 
   // `addresses[i]`: of rank i's bulk worker. Connections are made when needed.
-  void connect(std::vector<std::vector<std::uint8_t>> addresses);
+  void connect(std::vector<std::vector<std::uint8_t>> addresses, const JobSecret& secret);
 
   void send(int to, std::uint64_t tag, const void* data, std::size_t size, Completion* completion);
   void recv(int from, std::uint64_t tag, void* data, std::size_t size, Completion* completion);
@@ -80,6 +81,7 @@ class UcxBulk {
   Operation* begin(int peer, bool receives, std::uint64_t tag, std::size_t size,
                    Completion* completion);
   void end(Operation* operation, ucs_status_t status, std::size_t bytes);
+  std::uint64_t wire_tag(int sender, std::uint64_t tag) const;
   void end_all_connections();
   void flush(double seconds);
 
@@ -90,6 +92,7 @@ class UcxBulk {
   std::deque<Operation> operations_;  // owns all of them, for good
   Operation* free_ = nullptr;         // linked by next
   Operation* under_way_ = nullptr;    // linked both ways
+  std::uint64_t tag_mask_ = 0;
   bool connected_ = false;
   bool cancelled_ = false;
   std::uint64_t bytes_sent_ = 0;

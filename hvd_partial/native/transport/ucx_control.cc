@@ -4,20 +4,27 @@
 #include "transport/ucx_control.h"
 
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
+
+#include "transport/ucx_log.h"
 
 namespace hvd_partial {
 namespace {
 
 constexpr unsigned kMessageId = 1;
-constexpr std::uint32_t kMagic = 0x48564443;  // "HVDC"
 // As much as a job of a few hundred ranks has in the air at once.
 constexpr int kFirstBuffers = 64;
 constexpr std::size_t kFirstBufferBytes = 1024;
 // How often close() lets UCX move to clean up behind it.
 constexpr int kCleanupTurns = 1000;
+// What may come before connect(); a rank that is so late to connect cannot be
+// told more.
+constexpr std::size_t kEarlyBytes = std::size_t{16} << 20;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
 
@@ -34,7 +41,11 @@ UcxControl::Buffer* UcxControl::Queue::pop() {
 }
 
 UcxControl::UcxControl(int rank, int size, std::unique_ptr<UcxWorker> worker, LostPeers* lost)
-    : rank_(rank), worker_(std::move(worker)), lost_(lost), peers_(static_cast<std::size_t>(size)) {
+    : rank_(rank),
+      worker_(std::move(worker)),
+      lost_(lost),
+      peers_(static_cast<std::size_t>(size)),
+      strangers_(rank) {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     peers_[i].owner = this;
     peers_[i].rank = static_cast<int>(i);
@@ -61,8 +72,13 @@ Status UcxControl::open() {
   return Status(ErrorCode::kTransport, "UCX: setting up messages failed: " + ucx_text(status));
 }
 
-Status UcxControl::connect(std::vector<std::vector<std::uint8_t>> addresses) {
+Status UcxControl::connect(std::vector<std::vector<std::uint8_t>> addresses,
+                           const JobSecret& secret) {
   for (std::size_t i = 0; i < peers_.size(); ++i) peers_[i].address = std::move(addresses[i]);
+  secret_ = secret;
+  for (const Early& early : std::exchange(early_, {})) {
+    receive(early.header.data(), early.header.size(), early.data.data(), early.data.size());
+  }
   for (Peer& other : peers_) {
     if (other.rank == rank_ || (rank_ != 0 && other.rank != 0)) continue;
     if (Status status = connect_peer(&other); !status.ok()) return status;
@@ -100,7 +116,10 @@ void UcxControl::send(int to, const std::uint8_t* data, std::size_t size) {
       return;
     }
   }
-  buffer->header = {kMagic, static_cast<std::uint32_t>(rank_), target.sent++};
+  buffer->header.token = secret_->token;
+  buffer->header.from = static_cast<std::uint32_t>(rank_);
+  buffer->header.size = static_cast<std::uint32_t>(peers_.size());
+  buffer->header.sequence = target.sent++;
   target.waiting.push(buffer);
   ++waiting_;
   send_waiting(&target);
@@ -224,23 +243,49 @@ ucs_status_t UcxControl::on_message(void* arg, const void* header, std::size_t h
                                     const ucp_am_recv_param_t* param) {
   auto* self = static_cast<UcxControl*>(arg);
   // We never send rendezvous messages, whose data are not here yet.
-  const bool eager = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0;
-  if (eager) self->receive(header, header_size, data, size);
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    self->strangers_.turn_away("its data do not come with it", now());
+  } else {
+    self->receive(header, header_size, data, size);
+  }
   return UCS_OK;
+}
+
+// A rank that connected first may speak to one that does not know the job's
+// secret yet.
+void UcxControl::hold(const void* header, std::size_t header_size, const void* data,
+                      std::size_t size) {
+  const std::size_t bytes = sizeof(Early) + header_size + size;
+  if (early_bytes_ + bytes > kEarlyBytes) {
+    strangers_.turn_away("too much came before this rank was connected", now());
+    return;
+  }
+  early_bytes_ += bytes;
+  const auto* header_bytes = static_cast<const std::uint8_t*>(header);
+  const auto* data_bytes = static_cast<const std::uint8_t*>(data);
+  early_.push_back({{header_bytes, header_bytes + header_size}, {data_bytes, data_bytes + size}});
 }
 
 void UcxControl::receive(const void* header, std::size_t header_size, const void* data,
                          std::size_t size) {
-  Header parsed{};
-  if (header_size != sizeof(parsed)) return;
-  std::memcpy(&parsed, header, sizeof(parsed));
-  if (parsed.magic != kMagic || parsed.from >= peers_.size()) return;
+  if (!secret_) {
+    hold(header, header_size, data, size);
+    return;
+  }
+  ControlHeader parsed;
+  const std::string objection =
+      read_header(header, header_size, *secret_, rank_, static_cast<int>(peers_.size()), &parsed);
+  if (!objection.empty()) {
+    strangers_.turn_away(objection, now());
+    return;
+  }
   Peer& sender = peers_[parsed.from];
   if (size > Transport::kMaxControlBytes || parsed.sequence != sender.received) {
     lose(&sender, "rank " + std::to_string(sender.rank) + " sent a control message of " +
                       std::to_string(size) + " bytes with number " +
                       std::to_string(parsed.sequence) + ", expected number " +
-                      std::to_string(sender.received));
+                      std::to_string(sender.received) + " and at most " +
+                      std::to_string(Transport::kMaxControlBytes) + " bytes");
     return;
   }
   ++sender.received;

@@ -9,11 +9,15 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "transport/control_header.h"
+#include "transport/job_secret.h"
 #include "transport/lost_peers.h"
+#include "transport/strangers.h"
 #include "transport/transport.h"
 #include "transport/ucx_worker.h"
 
@@ -33,7 +37,9 @@ class UcxControl {
   const UcxWorker& worker() const { return *worker_; }
 
   // `addresses[i]`: of rank i's control worker. Connects rank 0 with everybody.
-  Status connect(std::vector<std::vector<std::uint8_t>> addresses);
+  // Messages without the secret are dropped from here on; those that came
+  // earlier wait for this.
+  Status connect(std::vector<std::vector<std::uint8_t>> addresses, const JobSecret& secret);
 
   void send(int to, const std::uint8_t* data, std::size_t size);
   // Moves messages; those that arrive wait for deliver().
@@ -52,17 +58,12 @@ class UcxControl {
   std::uint64_t messages_sent() const { return messages_sent_; }
 
  private:
-  struct Header {
-    std::uint32_t magic;
-    std::uint32_t from;
-    std::uint64_t sequence;  // counts the messages of a pair from 0
-  };
   // One message, on its way out or in. Reused.
   struct Buffer {
     UcxControl* owner = nullptr;
     Buffer* next = nullptr;
     int peer = 0;
-    Header header{};
+    ControlHeader header;
     std::vector<std::uint8_t> data;
   };
   struct Queue {
@@ -88,6 +89,7 @@ class UcxControl {
   static void on_endpoint_error(void* arg, ucp_ep_h endpoint, ucs_status_t status);
 
   void receive(const void* header, std::size_t header_size, const void* data, std::size_t size);
+  void hold(const void* header, std::size_t header_size, const void* data, std::size_t size);
   Status connect_peer(Peer* peer);
   bool send_waiting(Peer* peer);
   bool send_all_waiting();
@@ -103,6 +105,14 @@ class UcxControl {
   std::unique_ptr<UcxWorker> worker_;
   LostPeers* lost_;
   std::vector<Peer> peers_;
+  std::optional<JobSecret> secret_;  // from connect() on
+  Strangers strangers_;
+  struct Early {
+    std::vector<std::uint8_t> header;
+    std::vector<std::uint8_t> data;
+  };
+  std::vector<Early> early_;  // came before it was known who belongs to the job
+  std::size_t early_bytes_ = 0;
   std::deque<Buffer> buffers_;  // owns all of them, for good
   Queue free_;
   Queue arrived_;

@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "transport/job_secret.h"
 #include "transport/lost_peers.h"
 #include "transport/parker.h"
+#include "transport/ucx_address.h"
 #include "transport/ucx_bulk.h"
 #include "transport/ucx_control.h"
 #include "transport/ucx_worker.h"
@@ -21,9 +22,6 @@ namespace hvd_partial {
 namespace {
 
 constexpr int kMaxRanks = 1 << 16;  // a UCX tag has 16 bits for the sender
-
-constexpr std::uint32_t kAddressMagic = 0x48564455;  // "HVDU"
-constexpr std::uint32_t kAddressVersion = 1;
 
 // A close() takes at most twice this, plus what UCX needs to clean up.
 constexpr double kFlushSeconds = 0.25;
@@ -41,17 +39,6 @@ constexpr double kLongPause = 1e-3;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// FNV-1a: a truncated or mixed-up address must not reach UCX, which trusts it.
-std::uint64_t checksum(const std::uint8_t* data, std::size_t size) {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (std::size_t i = 0; i < size; ++i) hash = (hash ^ data[i]) * 1099511628211ULL;
-  return hash;
-}
-
-std::string to_string(const std::vector<std::uint8_t>& bytes) {
-  return std::string(bytes.begin(), bytes.end());
 }
 
 class UcxTransport final : public Transport {
@@ -97,8 +84,6 @@ class UcxTransport final : public Transport {
   }
 
  private:
-  Status parse_address(int from, const std::vector<std::uint8_t>& bytes,
-                       std::vector<std::uint8_t>* control, std::vector<std::uint8_t>* bulk) const;
   bool report();
   void pause(double seconds);
   // Before there is a listener, everything waits for it; after it has gone,
@@ -123,60 +108,20 @@ class UcxTransport final : public Transport {
 };
 
 Status UcxTransport::open() {
-  ByteWriter writer(&address_);
-  writer.put(kAddressMagic);
-  writer.put(kAddressVersion);
-  writer.put(static_cast<std::int32_t>(rank_));
-  writer.put(static_cast<std::int32_t>(size_));
-  writer.put(to_string(control_.worker().address()));
-  writer.put(to_string(bulk_.worker().address()));
-  writer.put(checksum(address_.data(), address_.size()));
+  UcxAddress address;
+  address.rank = rank_;
+  address.size = size_;
+  address.control = control_.worker().address();
+  address.bulk = bulk_.worker().address();
+  if (rank_ == 0) {
+    if (Status status = JobSecret::draw(&address.secret); !status.ok()) return status;
+  }
+  address_ = encode(address);
 
   if (Status status = parker_.open(); !status.ok()) return status;
   if (Status status = parker_.watch(control_.worker().event_fd()); !status.ok()) return status;
   if (Status status = parker_.watch(bulk_.worker().event_fd()); !status.ok()) return status;
   return control_.open();
-}
-
-Status UcxTransport::parse_address(int from, const std::vector<std::uint8_t>& bytes,
-                                   std::vector<std::uint8_t>* control,
-                                   std::vector<std::uint8_t>* bulk) const {
-  const auto refuse = [&](ErrorCode code, const std::string& why) {
-    return Status(code, "rank " + std::to_string(rank_) + ": the address of rank " +
-                            std::to_string(from) + " " + why);
-  };
-  ByteReader reader(bytes.data(), bytes.size());
-  const auto magic = reader.get<std::uint32_t>();
-  const auto version = reader.get<std::uint32_t>();
-  if (!reader.ok() || magic != kAddressMagic) {
-    return refuse(ErrorCode::kInvalidArgument,
-                  "(" + std::to_string(bytes.size()) +
-                      " bytes) is not an address of this transport: does `exchange` return what "
-                      "every rank passed in, in the order of ranks?");
-  }
-  if (version != kAddressVersion) {
-    return refuse(ErrorCode::kMismatch, "has version " + std::to_string(version) + ", expected " +
-                                            std::to_string(kAddressVersion) +
-                                            ": install the same hvd_partial on all ranks");
-  }
-  const auto its_rank = reader.get<std::int32_t>();
-  const auto its_size = reader.get<std::int32_t>();
-  const std::string its_control = reader.get_string();
-  const std::string its_bulk = reader.get_string();
-  const auto sum = reader.get<std::uint64_t>();
-  if (!reader.finished() || its_control.empty() || its_bulk.empty() ||
-      sum != checksum(bytes.data(), bytes.size() - sizeof(sum))) {
-    return refuse(ErrorCode::kInvalidArgument,
-                  "(" + std::to_string(bytes.size()) + " bytes) is damaged or incomplete");
-  }
-  if (its_rank != from || its_size != size_) {
-    return refuse(ErrorCode::kMismatch, "comes from rank " + std::to_string(its_rank) + " of " +
-                                            std::to_string(its_size) + ", expected " +
-                                            std::to_string(from) + " of " + std::to_string(size_));
-  }
-  control->assign(its_control.begin(), its_control.end());
-  bulk->assign(its_bulk.begin(), its_bulk.end());
-  return {};
 }
 
 Status UcxTransport::connect(const std::vector<std::vector<std::uint8_t>>& addresses) {
@@ -192,12 +137,17 @@ Status UcxTransport::connect(const std::vector<std::vector<std::uint8_t>>& addre
   }
   std::vector<std::vector<std::uint8_t>> control(addresses.size());
   std::vector<std::vector<std::uint8_t>> bulk(addresses.size());
+  JobSecret secret;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
-    Status status = parse_address(static_cast<int>(i), addresses[i], &control[i], &bulk[i]);
+    UcxAddress address;
+    Status status = decode_address(rank_, size_, static_cast<int>(i), addresses[i], &address);
     if (!status.ok()) return status;
+    if (i == 0) secret = address.secret;
+    control[i] = std::move(address.control);
+    bulk[i] = std::move(address.bulk);
   }
-  if (Status status = control_.connect(std::move(control)); !status.ok()) return status;
-  bulk_.connect(std::move(bulk));
+  if (Status status = control_.connect(std::move(control), secret); !status.ok()) return status;
+  bulk_.connect(std::move(bulk), secret);
   connected_ = true;
   return {};
 }

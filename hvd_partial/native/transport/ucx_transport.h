@@ -30,9 +30,12 @@ namespace hvd_partial {
 // - Control messages work between any two ranks, connections are made when
 //   needed.
 //
-// Environment: HVD_PARTIAL_NETWORK_INTERFACES, or else HOROVOD_GLOO_IFACE:
-// comma-separated network interfaces, default all. UCX's own variables
-// (UCX_*) win over every default chosen here.
+// - Messages of strangers (another job, another version) do not count: see
+//   control_header.h and UcxBulk.
+//
+// Environment: interfaces.h says which variables restrict the network
+// interfaces, default all. UCX's own variables (UCX_*) win over every default
+// chosen here.
 //
 // Returns null, and why in `status`, if UCX finds nothing to talk over.
 std::unique_ptr<Transport> make_ucx_transport(int rank, int size, Status* status);

@@ -4,16 +4,17 @@
 #include "transport/ucx_worker.h"
 
 #include <dlfcn.h>
-#include <net/if.h>
 #include <pthread.h>
 #include <ucs/debug/debug.h>
-#include <ucs/debug/log_def.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+
+#include "transport/interfaces.h"
+#include "transport/ucx_log.h"
 
 namespace hvd_partial {
 namespace {
@@ -51,57 +52,13 @@ void release_hangup_signal() {
   if (found && handler.dli_fbase == ucs.dli_fbase) ucs_debug_disable_signal(SIGHUP);
 }
 
-thread_local bool quiet_here = false;
-
-ucs_log_func_rc_t drop_if_quiet(const char* /*file*/, unsigned /*line*/, const char* /*function*/,
-                                ucs_log_level_t /*level*/,
-                                const ucs_log_component_config_t* /*component*/,
-                                const char* /*message*/, va_list /*arguments*/) {
-  return quiet_here ? UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
-}
-
-std::vector<std::string> existing_interfaces() {
-  std::vector<std::string> names;
-  struct if_nameindex* list = if_nameindex();
-  if (list == nullptr) return names;
-  for (const struct if_nameindex* entry = list; entry->if_index != 0; ++entry) {
-    names.emplace_back(entry->if_name);
-  }
-  if_freenameindex(list);
-  return names;
-}
-
 // Adds the setting that restricts UCX to the network interfaces the user chose.
 Status add_interfaces(UcxSettings* settings) {
-  const char* variable = "HVD_PARTIAL_NETWORK_INTERFACES";
-  const char* value = std::getenv(variable);
-  if (value == nullptr || *value == '\0') {
-    // A launcher sets this one by itself: UCX's own variable says more.
-    if (std::getenv("UCX_NET_DEVICES") != nullptr) return {};
-    variable = "HOROVOD_GLOO_IFACE";
-    value = std::getenv(variable);
+  std::string chosen;
+  if (Status status = chosen_interfaces(existing_interfaces(), &chosen); !status.ok()) {
+    return status;
   }
-  if (value == nullptr || *value == '\0') return {};
-
-  const std::vector<std::string> existing = existing_interfaces();
-  std::string devices;
-  std::stringstream list(value);
-  for (std::string name; std::getline(list, name, ',');) {
-    if (name.empty()) continue;
-    bool exists = name.find(':') != std::string::npos;  // an RDMA port: UCX knows
-    std::string all;
-    for (const std::string& other : existing) {
-      exists |= other == name;
-      all += (all.empty() ? "" : ", ") + other;
-    }
-    if (!exists) {
-      return Status(ErrorCode::kInvalidArgument, std::string(variable) +
-                                                     " names the network interface '" + name +
-                                                     "', but this host has: " + all);
-    }
-    devices += (devices.empty() ? "" : ",") + name;
-  }
-  if (!devices.empty()) settings->emplace_back("NET_DEVICES", devices);
+  if (!chosen.empty()) settings->emplace_back("NET_DEVICES", chosen);
   return {};
 }
 
@@ -121,18 +78,6 @@ void add_common(UcxSettings* settings) {
 }
 
 }  // namespace
-
-UcxQuiet::UcxQuiet(bool wanted) : wanted_(wanted), before_(quiet_here) {
-  if (!wanted_) return;
-  quiet_here = true;
-  ucs_log_push_handler(drop_if_quiet);
-}
-
-UcxQuiet::~UcxQuiet() {
-  if (!wanted_) return;
-  ucs_log_pop_handler();
-  quiet_here = before_;
-}
 
 std::string ucx_text(ucs_status_t status) { return ucs_status_string(status); }
 
@@ -169,6 +114,7 @@ Status bulk_options(UcxWorker::Options* options) {
 
 Status UcxWorker::create(const Options& options, std::unique_ptr<UcxWorker>* worker) {
   release_hangup_signal();
+  limit_ucx_log();
   const SignalsBlocked blocked;
   std::unique_ptr<UcxWorker> result(new UcxWorker());
 

@@ -19,19 +19,6 @@ namespace hvd_partial {
 // Names and values of UCX settings, without the "UCX_" prefix.
 using UcxSettings = std::vector<std::pair<std::string, std::string>>;
 
-// Keeps UCX from printing on this thread as long as it exists.
-class UcxQuiet {
- public:
-  explicit UcxQuiet(bool wanted = true);
-  ~UcxQuiet();
-  UcxQuiet(const UcxQuiet&) = delete;
-  UcxQuiet& operator=(const UcxQuiet&) = delete;
-
- private:
-  const bool wanted_;
-  const bool before_;
-};
-
 // A UCP context with its one worker. One thread at a time.
 class UcxWorker {
  public:

@@ -1,0 +1,112 @@
+// Copyright 2026 The hvd_partial authors.
+// SPDX-License-Identifier: Apache-2.0
+
+#include "protocol/objections.h"
+
+#include <type_traits>
+
+namespace hvd_partial {
+namespace {
+
+template <typename T, typename... Kinds>
+constexpr bool kIsOneOf = (std::is_same_v<T, Kinds> || ...);
+
+// Kinds that never go the other way.
+template <typename T>
+constexpr bool kFromRank = kIsOneOf<T, OpenChannel, Call, SetMode, Flush, Leave, Goodbye, Abort>;
+template <typename T>
+constexpr bool kFromCoordinator = kIsOneOf<T, ChannelOpened, ChannelRejected, Members, Activate,
+                                           PeerLost, Aborted, StillTraining, AllGone>;
+
+std::string objection_to_mode(const Mode& mode, int size) {
+  if (valid(mode, size)) return {};
+  return "its mode " + to_string(mode) + " does not fit " + std::to_string(size) + " ranks";
+}
+
+std::string objection_to_members(const Members& message, int rank, int size) {
+  const auto words = static_cast<std::size_t>((size + 63) / 64);
+  if (message.bits.size() != words) {
+    return "it has " + std::to_string(message.bits.size()) + " words of ranks, expected " +
+           std::to_string(words);
+  }
+  const int in_last = size % 64;
+  if (in_last != 0 && (message.bits.back() >> in_last) != 0) {
+    return "it names ranks that do not exist in a job of " + std::to_string(size);
+  }
+  if (((message.bits[static_cast<std::size_t>(rank / 64)] >> (rank % 64)) & 1) == 0) {
+    return "it leaves out the rank it was sent to";
+  }
+  return {};
+}
+
+template <typename T>
+constexpr const char* kName = "message of a kind without name";
+template <>
+constexpr const char* kName<OpenChannel> = "OpenChannel";
+template <>
+constexpr const char* kName<Call> = "Call";
+template <>
+constexpr const char* kName<SetMode> = "SetMode";
+template <>
+constexpr const char* kName<Flush> = "Flush";
+template <>
+constexpr const char* kName<Leave> = "Leave";
+template <>
+constexpr const char* kName<Goodbye> = "Goodbye";
+template <>
+constexpr const char* kName<Abort> = "Abort";
+template <>
+constexpr const char* kName<ChannelOpened> = "ChannelOpened";
+template <>
+constexpr const char* kName<ChannelRejected> = "ChannelRejected";
+template <>
+constexpr const char* kName<Members> = "Members";
+template <>
+constexpr const char* kName<Activate> = "Activate";
+template <>
+constexpr const char* kName<PeerLost> = "PeerLost";
+template <>
+constexpr const char* kName<Aborted> = "Aborted";
+template <>
+constexpr const char* kName<StillTraining> = "StillTraining";
+template <>
+constexpr const char* kName<AllGone> = "AllGone";
+
+}  // namespace
+
+std::string objection_of_coordinator(const Message& message, int size) {
+  return std::visit(
+      [size](const auto& m) -> std::string {
+        using T = std::decay_t<decltype(m)>;
+        if constexpr (kFromCoordinator<T>) return "only rank 0 sends it";
+        if constexpr (kIsOneOf<T, OpenChannel, SetMode>) return objection_to_mode(m.mode, size);
+        return {};
+      },
+      message);
+}
+
+std::string objection_of_rank(const Message& message, int rank, int size) {
+  return std::visit(
+      [rank, size](const auto& m) -> std::string {
+        using T = std::decay_t<decltype(m)>;
+        if constexpr (kFromRank<T>) return "only rank 0 gets it";
+        if constexpr (kIsOneOf<T, Members>) return objection_to_members(m, rank, size);
+        if constexpr (kIsOneOf<T, Activate>) return objection_to_mode(m.mode, size);
+        if constexpr (kIsOneOf<T, PeerLost, Aborted>) {
+          if (m.peer < 0 || m.peer >= size) {
+            return "it names rank " + std::to_string(m.peer) + " of " + std::to_string(size);
+          }
+        }
+        if constexpr (kIsOneOf<T, ChannelOpened>) {
+          if (m.channel == kAllChannels) return "it gives the channel a number that is reserved";
+        }
+        return {};
+      },
+      message);
+}
+
+std::string describe_kind(const Message& message) {
+  return std::visit([](const auto& m) { return kName<std::decay_t<decltype(m)>>; }, message);
+}
+
+}  // namespace hvd_partial
