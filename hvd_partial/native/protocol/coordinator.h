@@ -46,6 +46,8 @@ class Coordinator {
   std::string describe() const;
 
  private:
+  friend class ProtocolState;  // tests/native: all that describe() says, in numbers
+
   enum class Presence : std::uint8_t {
     kAbsent,     // has not opened the channel
     kActive,     // counts
