@@ -73,7 +73,9 @@ class Explorer {
       const World::Event event = top.events.all[static_cast<std::size_t>(top.next++)];
       enter(after(top.world, event), event);
     }
-    std::sort(outcome_.end_keys.begin(), outcome_.end_keys.end());
+    std::vector<Key>& ends = outcome_.end_keys;
+    std::sort(ends.begin(), ends.end());
+    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   }
 
   Outcome take() { return std::move(outcome_); }
@@ -100,12 +102,11 @@ class Explorer {
       world.check_end();
       if (search_.keep_ends) outcome_.end_keys.push_back(world.key(/*symmetry=*/true));
     }
-    if (const auto urgent = world.urgent()) {
-      if (search_.check_urgent && wrong.empty()) wrong = check_urgent(world, events, *urgent);
-      if (search_.reduced) {
-        events = {};
-        events.add(urgent->kind, urgent->rank);
-      }
+    const World::Events urgent = world.urgent();
+    if (search_.check_urgent && wrong.empty()) wrong = check_urgent(world, events, urgent);
+    if (search_.reduced && urgent.size > 0) {
+      events = {};
+      events.add(urgent.all[0].kind, urgent.all[0].rank);
     }
     if (wrong.empty()) wrong = world.broken();
     path_.push_back({std::move(world), events, 0, event});
@@ -132,43 +133,35 @@ class Explorer {
       writer.put(one.high);
       writer.put(one.low);
     }
-    const auto [known, first] = futures_.emplace(key, writer.finish());
-    if (first) {
-      KeyWriter again;
-      for (const Key& one : next) {
-        again.put(one.high);
-        again.put(one.low);
-      }
-      return known->second == again.finish() ? "" : "a key is not reproducible";
-    }
-    KeyWriter again;
-    for (const Key& one : next) {
-      again.put(one.high);
-      again.put(one.low);
-    }
-    return known->second == again.finish() ? "" : "two states have one key and two futures";
+    const Key future = writer.finish();
+    const auto known = futures_.emplace(key, future).first;
+    return known->second == future ? "" : "two states have one key and two futures";
   }
 
-  std::string check_urgent(const World& world, const World::Events& events,
-                           const World::Event& urgent) {
-    const World first = after(world, urgent);
-    for (const World::Event& other : events) {
-      if (other == urgent) continue;
-      const World second = after(world, other);
-      // ... still possible, still urgent and without influence on the other.
-      const auto possible = [](const World& where, const World::Event& event) {
-        const World::Events all = where.events();
-        return std::find(all.begin(), all.end(), event) != all.end();
-      };
-      if (!possible(second, urgent)) {
-        return "'" + urgent.describe() + "' was urgent, and '" + other.describe() + "' prevents it";
-      }
-      if (!possible(first, other)) {
-        return "'" + urgent.describe() + "' was urgent, and prevents '" + other.describe() + "'";
-      }
-      if (after(first, other).key(false) != after(second, urgent).key(false)) {
-        return "'" + urgent.describe() + "' was urgent, and '" + other.describe() +
-               "' is not the same before and after it";
+  // Whatever else happens, an urgent event stays urgent, and it is all the same
+  // which of the two comes first. So by induction it is the same for all that
+  // can happen before it.
+  static std::string check_urgent(const World& world, const World::Events& events,
+                                  const World::Events& urgent) {
+    for (const World::Event& event : urgent) {
+      const World first = after(world, event);
+      for (const World::Event& other : events) {
+        // A failure may prevent it: then nobody can tell whether it happened.
+        const bool fails =
+            other.kind == World::Event::Kind::kDies || other.kind == World::Event::Kind::kNotices;
+        if (other == event || fails) continue;
+        const World second = after(world, other);
+        const char* wrong = nullptr;
+        if (!second.urgent().contains(event)) {
+          wrong = "does not stay so after";
+        } else if (!first.events().contains(other)) {
+          wrong = "prevents";
+        } else if (after(first, other).key(false) != after(second, event).key(false)) {
+          wrong = "does not commute with";
+        }
+        if (wrong != nullptr) {
+          return "the urgent '" + event.describe() + "' " + wrong + " '" + other.describe() + "'";
+        }
       }
     }
     return "";

@@ -28,9 +28,9 @@ struct Search {
 struct Outcome {
   std::size_t states = 0;
   std::size_t ends = 0;
-  std::string broken;          // what, and how it came to it
-  bool complete = true;        // no limit was hit
-  std::vector<Key> end_keys;   // sorted
+  std::string broken;         // what, and how it came to it
+  bool complete = true;       // no limit was hit
+  std::vector<Key> end_keys;  // sorted, those of equal ranks once
 };
 
 // All that can happen, depth first; the story of a failure is the path to it.

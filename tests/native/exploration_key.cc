@@ -16,6 +16,8 @@ void ProtocolState::put(const Coordinator& coordinator, const std::vector<int>& 
     for (const int rank : order) {
       key->put(static_cast<std::uint64_t>(channel.presence[rank]) |
                std::uint64_t{channel.waiting[rank]} << 3);
+      const bool needed = channel.completed[rank] < channel.until[rank];
+      key->put(needed ? channel.until[rank] : 0);
     }
   }
   key->put(std::uint64_t{coordinator.default_mode_.has_value()});

@@ -4,6 +4,7 @@
 #ifndef HVD_PARTIAL_TESTS_EXPLORATION_WORLD_H_
 #define HVD_PARTIAL_TESTS_EXPLORATION_WORLD_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -60,6 +61,12 @@ struct Job {
   Fault fault = Fault::kNone;
 };
 
+// Sets of ranks, a bit each, and names for stories.
+inline std::uint64_t bit(int rank) { return std::uint64_t{1} << rank; }
+inline bool has(std::uint64_t bits, int rank) { return (bits >> rank & 1) != 0; }
+inline std::string name(int rank) { return "rank " + std::to_string(rank); }
+inline std::string name(std::uint64_t round) { return "round " + std::to_string(round); }
+
 // A value that copies of a world share until one of them changes it.
 template <typename T>
 class Shared {
@@ -110,6 +117,7 @@ class World {
   };
   // At most one of each kind for each rank.
   struct Events {
+    bool contains(const Event& event) const { return std::find(begin(), end(), event) != end(); }
     std::array<Event, 7 * kMostRanks + 1> all;
     int size = 0;
     void add(Event::Kind kind, int rank) { all[static_cast<std::size_t>(size++)] = {kind, rank}; }
@@ -119,8 +127,8 @@ class World {
 
   // Everything that can happen now.
   Events events() const;
-  // One of these that need not be delayed: see exploration_world.cc for why.
-  std::optional<Event> urgent() const;
+  // Those of them that need not be delayed: see exploration_world.cc for why.
+  Events urgent() const;
   void happen(const Event& event);
 
   // Not empty: what is wrong.
@@ -241,7 +249,7 @@ class World {
 
   void put(const Rank& rank, const std::array<int, kMostRanks>& place, KeyWriter* key) const;
   void put(const Message& message, const std::array<int, kMostRanks>& place, KeyWriter* key) const;
-  std::vector<int> order(bool symmetry) const;
+  Key key(const std::vector<int>& order) const;
 
   const Job* job_;
   int size_;

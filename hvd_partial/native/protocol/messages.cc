@@ -12,7 +12,7 @@ namespace {
 
 // Raised by one whenever a message changes, so that ranks of different builds
 // refuse each other instead of misreading.
-constexpr std::uint8_t kWireVersion = 1;
+constexpr std::uint8_t kWireVersion = 2;
 constexpr std::uint32_t kMaxMemberWords = 1u << 10;
 
 void put_mode(ByteWriter* out, const Mode& mode) {
@@ -71,10 +71,12 @@ void get(ByteReader* in, Flush* m) { m->channel = in->get<ChannelId>(); }
 void put(ByteWriter* out, const Leave& m) {
   out->put(m.channel);
   out->put(static_cast<std::uint8_t>(m.holds_contribution));
+  out->put(m.round);
 }
 void get(ByteReader* in, Leave* m) {
   m->channel = in->get<ChannelId>();
   m->holds_contribution = in->get<std::uint8_t>() != 0;
+  m->round = in->get<std::uint64_t>();
 }
 
 void put(ByteWriter*, const Goodbye&) {}
