@@ -278,6 +278,30 @@ TEST_F(CoordinatorTest, DeathIsToldToAllUnlessItHadSaidGoodbye) {
   EXPECT_TRUE(take<PeerLost>().empty());
 }
 
+// Its last rounds cannot end without it.
+TEST_F(CoordinatorTest, GoodbyeExcusesADeathOnlyWhenAllItsRoundsAreComplete) {
+  for (const bool holds : {false, true}) {
+    start(3, {ModeKind::kSolo});
+    call(0);
+    expect_activated({0, 1, 2});
+    send(2, Leave{kChannel, holds, /*round=*/0});
+    send(2, Goodbye{});
+    std::uint64_t complete = 1;
+    if (holds) {
+      call(0);
+      expect_activated({0, 1, 2});
+      send(2, Leave{kChannel, false, /*round=*/1});
+      complete = 2;
+    }
+    EXPECT_TRUE(coordinator_->on_peer_lost(2, "gone", &out_));
+    EXPECT_EQ(take<PeerLost>().size(), 1u);
+    out_.clear();
+    send(2, Leave{kChannel, false, complete});
+    EXPECT_FALSE(coordinator_->on_peer_lost(2, "gone", &out_));
+    EXPECT_TRUE(take<PeerLost>().empty());
+  }
+}
+
 TEST_F(CoordinatorTest, AbortIsToldToAll) {
   start(2, {ModeKind::kSolo});
   send(1, Abort{"KeyError: 'loss'"});

@@ -236,6 +236,7 @@ Status Channel::leave() {
   drop_results(member_.results());
   Leave message;
   message.holds_contribution = member_.leave();
+  message.round = member_.published();
   send(message);
   host_->wake();
   return {};
@@ -414,6 +415,11 @@ void Channel::publish() {
     std::swap(newest.header, header_);
   } else {
     pool_.give_back(std::exchange(reducing_, nullptr));
+  }
+  if (member_.left()) {
+    Leave message;
+    message.round = member_.published();
+    send(message);
   }
   announce(std::move(lock));
 }

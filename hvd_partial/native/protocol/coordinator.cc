@@ -98,7 +98,7 @@ void Coordinator::handle(int from, const Message& message, double now, std::vect
       trigger(channel, now, out);
     }
   } else if (const auto* m = std::get_if<Leave>(&message)) {
-    leave(from, find(m->channel), m->holds_contribution, now, out);
+    leave(from, find(m->channel), *m, now, out);
   } else if (std::holds_alternative<Goodbye>(message)) {
     goodbye(from, now, out);
   } else if (const auto* m = std::get_if<Abort>(&message)) {
@@ -128,6 +128,8 @@ void Coordinator::open(int from, const OpenChannel& message, double now,
     for (int rank = 0; rank < size_; ++rank) {
       if (gone_[rank]) created.presence[rank] = Presence::kLeft;
     }
+    created.until.assign(size_, 0);
+    created.completed.assign(size_, 0);
     created.waiting.assign(size_, false);
     created.arrived.assign(size_, 0);
     channels_.push_back(std::move(created));
@@ -194,12 +196,14 @@ void Coordinator::set_mode(const SetMode& message, double now, std::vector<Outgo
   }
 }
 
-void Coordinator::leave(int from, ChannelState* channel, bool holds_contribution, double now,
+void Coordinator::leave(int from, ChannelState* channel, const Leave& message, double now,
                         std::vector<Outgoing>* out) {
   if (channel == nullptr) return;
+  channel->completed[from] = std::max(channel->completed[from], message.round);
   Presence& presence = channel->presence[from];
   if (presence == Presence::kDeparting || presence == Presence::kLeft) return;
-  const bool contributes = holds_contribution && presence != Presence::kAbsent;
+  const bool contributes = message.holds_contribution && presence != Presence::kAbsent;
+  if (presence != Presence::kAbsent) channel->until[from] = channel->next_round;
   presence = contributes ? Presence::kDeparting : Presence::kLeft;
   channel->members_changed = true;
   channel->waiting[from] = false;
@@ -210,7 +214,7 @@ void Coordinator::goodbye(int from, double now, std::vector<Outgoing>* out) {
   if (gone_[from]) return;
   gone_[from] = true;
   // Leave messages came before, for the channels that this rank had opened.
-  for (auto& channel : channels_) leave(from, &channel, false, now, out);
+  for (auto& channel : channels_) leave(from, &channel, {}, now, out);
   if (all_gone()) out->push_back({kEverybody, AllGone{}});
 }
 
@@ -220,10 +224,13 @@ bool Coordinator::all_gone() const {
 
 bool Coordinator::on_peer_lost(int peer, const std::string& reason, std::vector<Outgoing>* out) {
   if (gone_[peer]) {
-    // It stopped waiting for the others. A round that still wants its last
-    // contribution must go on without.
+    // It stopped waiting for the others. But a round that it takes part in, and
+    // has not completed, cannot end without it.
     bool needed = false;
-    for (auto& channel : channels_) needed |= channel.presence[peer] == Presence::kDeparting;
+    for (const auto& channel : channels_) {
+      needed |= channel.presence[peer] == Presence::kDeparting ||
+                channel.completed[peer] < channel.until[peer];
+    }
     if (!needed) return false;
   }
   out->push_back({kEverybody, PeerLost{peer, reason}});
@@ -329,6 +336,7 @@ void Coordinator::activate(ChannelState* channel, bool flush, double now,
     out->push_back({rank, message});
     if (presence == Presence::kDeparting) {
       presence = Presence::kLeft;
+      channel->until[rank] = channel->next_round + 1;
       channel->members_changed = true;
     }
     if (presence == Presence::kFlushing && flush) presence = Presence::kActive;
@@ -362,6 +370,9 @@ std::string Coordinator::describe() const {
          << to_string(channel.mode) << ", ranks ";
     for (const Presence presence : channel.presence) {
       text << kPresence[static_cast<std::size_t>(presence)];
+    }
+    for (int rank = 0; rank < size_; ++rank) {
+      if (channel.completed[rank] < channel.until[rank]) text << ", still needs " << rank;
     }
     text << (channel.members_changed ? " (changed)" : "") << ", waiting ";
     for (const bool waiting : channel.waiting) text << (waiting ? '1' : '0');

@@ -34,7 +34,8 @@ class Coordinator {
   std::string objection(int from, const Message& message) const;
   // Appends what is to be sent to `out`.
   void handle(int from, const Message& message, double now, std::vector<Outgoing>* out);
-  // A process died. False if it had said goodbye before, which harms nobody.
+  // A process died. False if it had said goodbye before and no round waits for
+  // it any more, which harms nobody.
   bool on_peer_lost(int peer, const std::string& reason, std::vector<Outgoing>* out);
   // To be called at next_deadline() or later.
   void tick(double now, std::vector<Outgoing>* out);
@@ -50,6 +51,8 @@ class Coordinator {
   std::string describe() const;
 
  private:
+  friend class ProtocolState;  // tests/native: all that describe() says, in numbers
+
   enum class Presence : std::uint8_t {
     kAbsent,     // has not opened the channel
     kActive,     // counts
@@ -69,6 +72,10 @@ class Coordinator {
     GraceEstimator grace;
     std::uint64_t next_round = 0;
     std::vector<Presence> presence;
+    // Of ranks that have left: the round after their last, and the round before
+    // which all is complete there.
+    std::vector<std::uint64_t> until;
+    std::vector<std::uint64_t> completed;
     std::vector<bool> waiting;    // for next_round
     std::vector<double> arrived;  // when, for those waiting
     bool members_changed = true;  // since they were last announced
@@ -77,7 +84,7 @@ class Coordinator {
 
   void open(int from, const OpenChannel& message, double now, std::vector<Outgoing>* out);
   void call(int from, const Call& message, double now, std::vector<Outgoing>* out);
-  void leave(int from, ChannelState* channel, bool holds_contribution, double now,
+  void leave(int from, ChannelState* channel, const Leave& message, double now,
              std::vector<Outgoing>* out);
   void goodbye(int from, double now, std::vector<Outgoing>* out);
   void set_mode(const SetMode& message, double now, std::vector<Outgoing>* out);

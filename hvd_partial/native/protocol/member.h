@@ -110,6 +110,8 @@ class Member {
   std::string describe() const;
 
  private:
+  friend class ProtocolState;  // tests/native: all that describe() says, in numbers
+
   enum class FlushState { kNone, kRunning, kEnded };
 
   const Options options_;

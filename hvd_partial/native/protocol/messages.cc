@@ -13,7 +13,7 @@ namespace {
 
 // Raised by one whenever a message changes, so that ranks of different builds
 // refuse each other instead of misreading.
-constexpr std::uint8_t kWireVersion = 1;
+constexpr std::uint8_t kWireVersion = 2;
 constexpr int kMaxRanks = 1 << 16;
 constexpr std::uint32_t kMaxMemberWords = kMaxRanks / 64;
 
@@ -102,10 +102,12 @@ void get(ByteReader* in, Flush* m) { m->channel = in->get<ChannelId>(); }
 void put(ByteWriter* out, const Leave& m) {
   out->put(m.channel);
   out->put(static_cast<std::uint8_t>(m.holds_contribution));
+  out->put(m.round);
 }
 void get(ByteReader* in, Leave* m) {
   m->channel = in->get<ChannelId>();
   m->holds_contribution = in->get_flag();
+  m->round = in->get<std::uint64_t>();
 }
 
 void put(ByteWriter*, const Goodbye&) {}

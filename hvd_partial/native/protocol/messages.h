@@ -59,10 +59,12 @@ struct Flush {
 };
 
 // This rank is done with the channel. If it holds a contribution it takes
-// part in one more round.
+// part in one more round. Sent again after each round that it still takes part
+// in: until the last of them is complete the others need it.
 struct Leave {
   ChannelId channel = 0;
   bool holds_contribution = false;
+  std::uint64_t round = 0;  // all before it are complete here
 };
 
 // This rank is done with all channels, also those opened later.
