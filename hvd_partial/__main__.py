@@ -12,9 +12,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hvd_partial import check
+from hvd_partial import check, explain
 
-COMMANDS = (check,)
+COMMANDS = (check, explain)
 
 
 def build_parser() -> argparse.ArgumentParser:
