@@ -59,10 +59,15 @@ class Record:
         return float(self.header["monotonic"]) + self.shift
 
     def events(self) -> Iterator[Event]:
-        names = {item["id"]: item["name"] for item in self.channels if "id" in item}
+        ids = {item["id"]: str(item["name"]) for item in self.channels if "id" in item}
+        # Until its id is known a channel has its number on this rank.
+        local = {item.get("local"): str(item["name"]) for item in self.channels}
         for facts in self.raw_events:
             number = facts.get("channel")
-            name = "" if number is None else str(names.get(number, f"number {number}"))
+            if number is None:
+                name = local.get(facts["local"], "") if "local" in facts else ""
+            else:
+                name = ids.get(number, f"number {number}")
             yield Event(float(facts["t"]) + self.shift, self.rank, facts["event"], name, facts)
 
 

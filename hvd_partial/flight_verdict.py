@@ -83,7 +83,8 @@ def _failures(story: Story) -> list[str]:
         elif kind == "Aborted":
             found = _ENDED.search(text)
             who = int(found[1]) if found else record.rank
-            line = f"rank {who} ended the job: {found[2] if found else text}"
+            why = found[2] if found else text.partition("\n")[0]
+            line = f"rank {who} ended the job: {why}"
         else:
             line = f"rank {record.rank} failed ({kind.lower()}): {text}"
         if line not in lines:

@@ -178,7 +178,7 @@ TEST_F(DiagnosisTest, FailureLeavesRecordsAndItsTextNamesThem) {
   for (const std::string& text : texts) {
     EXPECT_TRUE(has(text, R"(no \"space\"\u000a left)")) << text;
     EXPECT_TRUE(has(text, R"("event":"publish")")) << text;
-    EXPECT_TRUE(has(text, R"("line":"channel","name":"c","answers":true)")) << text;
+    EXPECT_TRUE(has(text, R"("line":"channel","name":"c","local":0,"answers":true)")) << text;
   }
 }
 

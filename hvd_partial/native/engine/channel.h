@@ -115,7 +115,8 @@ class Channel {
   // Everything there is to say, for people.
   struct Condition {
     std::string name;
-    bool answers = false;  // false: the channel's lock is held; nothing else is known then
+    std::size_t number = 0;  // on this rank
+    bool answers = false;    // false: the channel's lock is held; nothing else is known then
     Wait wait;
     std::string member;  // Member::describe()
     ChannelStats stats;
@@ -133,6 +134,8 @@ class Channel {
   };
   Condition condition();
   void set_told(std::string text);
+  // Among the channels of this rank; before anything else happens.
+  void set_number(std::size_t number);
 
   // ---- the progress thread --------------------------------------------------
 
@@ -184,6 +187,7 @@ class Channel {
   const FailureLatch* failure_;
   ChannelHost* host_;
   FlightRecorder* recorder_;
+  std::size_t number_ = 0;
   std::atomic<ChannelId> recorded_id_{FlightEvent::kNoChannel};
 
   std::mutex mutex_;

@@ -24,6 +24,13 @@ void Channel::record(FlightKind kind, std::uint64_t round, std::int32_t count, s
   recorder_->record(event);
 }
 
+void Channel::set_number(std::size_t number) {
+  number_ = number;
+  recorded_id_.store(static_cast<ChannelId>(FlightEvent::kLocal | (number & 0x3FFF)),
+                     std::memory_order_relaxed);
+  record(FlightKind::kOpen, 0);
+}
+
 Channel::Wait Channel::wait_state() const {
   Wait wait;
   wait.id = id_;
@@ -55,6 +62,7 @@ void Channel::set_told(std::string text) {
 Channel::Condition Channel::condition() {
   Condition condition;
   condition.name = options_.name;
+  condition.number = number_;
   // Whoever holds the lock may be what is wrong.
   std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
   for (int tries = 0; !lock.try_lock(); ++tries) {

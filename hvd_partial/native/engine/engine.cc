@@ -80,12 +80,12 @@ void Engine::run() {
 
 void Engine::stop() {
   signal_.reset();
-  if (notices_ != nullptr) notices_->close();
   if (thread_.joinable()) {
     stop_.store(true);
     transport_->wake();
     thread_.join();
   }
+  if (notices_ != nullptr) notices_->close();
   connected_.store(false);
 }
 

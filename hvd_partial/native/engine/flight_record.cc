@@ -153,6 +153,7 @@ void put_channel(const Channel::Condition& channel, double now, std::string* out
   JsonLine line(out);
   line.put("line", "channel");
   line.put("name", channel.name);
+  line.put("local", channel.number);
   line.put("answers", channel.answers);
   if (channel.answers) {
     const ChannelStats& stats = channel.stats;
@@ -213,7 +214,11 @@ void put_event(const FlightEvent& event, std::string* out) {
   line.put("line", "event");
   line.put("t", event.time);
   line.put("event", kind < std::size(kKinds) ? kKinds[kind] : "unknown");
-  if (event.channel != FlightEvent::kNoChannel) line.put("channel", event.channel);
+  if ((event.channel & FlightEvent::kLocal) == 0) {
+    line.put("channel", event.channel);
+  } else if (event.channel != FlightEvent::kNoChannel) {
+    line.put("local", event.channel & ~FlightEvent::kLocal);
+  }
   if (event.peer >= 0) line.put("peer", event.peer);
   switch (event.kind) {
     case FlightKind::kConnect:

@@ -43,6 +43,8 @@ enum class FlightKind : std::uint8_t {
 
 struct FlightEvent {
   static constexpr ChannelId kNoChannel = kAllChannels;
+  // Of a channel whose id is not known yet: this, and its number on this rank.
+  static constexpr ChannelId kLocal = 0x8000;
 
   double time = 0;
   FlightKind kind = FlightKind::kConnect;

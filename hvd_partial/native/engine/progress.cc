@@ -69,11 +69,9 @@ Status Progress::open_channel(ChannelOptions options, std::shared_ptr<Channel>* 
   auto created = std::make_shared<Channel>(std::move(options), transport_, clock_, &failure_, this);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    created->set_number(channels_.size());
     channels_.push_back(created);
   }
-  FlightEvent event;
-  event.kind = FlightKind::kOpen;
-  recorder()->record(event);
   post(std::move(message));
   *channel = std::move(created);
   return {};
