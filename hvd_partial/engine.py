@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from hvd_partial import _native, policy
+from hvd_partial import _native, diagnosis, policy
 from hvd_partial.channel import Channel, ChannelStats, RoundResult
 from hvd_partial.errors import (
     AbortedError,
@@ -82,8 +82,8 @@ def connect(rank: int, size: int, exchange: Callable[[bytes], list[bytes]]) -> E
         must not go through what others can read.
 
     Raises:
-      InvalidArgumentError: if an argument is wrong, the exchange mixed the ranks up, or the
-        process is connected already.
+      InvalidArgumentError: if an argument or an environment variable is wrong, the exchange mixed
+        the ranks up, or the process is connected already.
       HvdPartialError: if the other ranks cannot be reached.
     """
     for name, value in (("rank", rank), ("size", size)):
@@ -93,6 +93,7 @@ def connect(rank: int, size: int, exchange: Callable[[bytes], list[bytes]]) -> E
         raise InvalidArgumentError(
             f"connect: rank={rank} of size={size}: rank must be 0 to size - 1"
         )
+    settings = diagnosis.Settings.from_environment(rank)
     address = _engine.open_engine(rank, size)
     addresses = list(exchange(address))
     if len(addresses) != size:
@@ -111,16 +112,23 @@ def connect(rank: int, size: int, exchange: Callable[[bytes], list[bytes]]) -> E
             f"connect: rank {rank}: exchange returned something else for rank {rank} than what it "
             f"was given; its result must be in the order of ranks"
         )
+    _engine.set_diagnosis(
+        settings.stall_warning_seconds,
+        settings.flight_directory,
+        diagnosis.versions(),
+        settings.flight_signal,
+    )
     _engine.connect_engine([bytes(item) for item in addresses])
-    return Engine(rank, size)
+    return Engine(rank, size, diagnosis.Speaker(_engine, rank, settings))
 
 
 class Engine:
     """Made by `connect`. As a context manager it closes in the end, or aborts on an exception."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, speaker: diagnosis.Speaker) -> None:
         self._rank = rank
         self._size = size
+        self._speaker = speaker
         self._closed = False
         self._channels: dict[int, Channel] = {}
         self._process = os.getpid()
@@ -234,6 +242,22 @@ class Engine:
         """
         return EngineStats(**_engine.engine_stats())
 
+    def write_flight_record(self, reason: str = "asked for") -> str | None:
+        """Writes what this rank did last, and its present state, to a file.
+
+        `python -m hvd_partial explain` makes one story of the files of several ranks.
+
+        Args:
+          reason: Stands in the record.
+
+        Returns:
+          The file's path; None if it could not be written (a line in the log says why).
+
+        Raises:
+          NotConnectedError: after `close()`.
+        """
+        return _engine.write_flight_record(str(reason)) or None
+
     def abort(self, reason: str) -> None:
         """Ends the job: waiting and later calls on every rank raise `AbortedError`.
 
@@ -258,7 +282,10 @@ class Engine:
             return
         self._closed = True
         atexit.unregister(self._close_at_exit)
-        _engine.close_engine(float(silence_seconds))
+        try:
+            _engine.close_engine(float(silence_seconds))
+        finally:
+            self._speaker.finish()
 
     def __enter__(self) -> Engine:
         return self

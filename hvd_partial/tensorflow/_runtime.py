@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context as _context
 
 import hvd_partial.engine as _engine_module
+from hvd_partial.diagnosis import Settings
 from hvd_partial.errors import HvdPartialError, NotConnectedError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import _interrupts, _ops
@@ -38,6 +39,7 @@ def init(*args: Any, **kwargs: Any) -> None:
     at the latest.
     """
     _hvd.init(*args, **kwargs)
+    Settings.from_environment(_hvd.rank())  # wrong ones are said here, not when training starts
     # Handlers run in reverse order: this one before Horovod's, which `init` has just registered.
     atexit.unregister(_close_at_exit)
     atexit.register(_close_at_exit)

@@ -35,7 +35,9 @@ std::vector<Message> one_of_each() {
           PeerLost{5, "connection reset"},
           Aborted{1, "ValueError: no"},
           StillTraining{},
-          AllGone{}};
+          AllGone{},
+          Held{6, 1ull << 41, HeldCause::kRingFull, 31.5},
+          StallTold{6, 41, "round 41 waits for rank 3"}};
 }
 
 // Encoding is a function of the value, so equal bytes mean equal messages.

@@ -21,11 +21,13 @@ using hvd_partial::Average;
 using hvd_partial::Channel;
 using hvd_partial::ChannelOptions;
 using hvd_partial::ChannelStats;
+using hvd_partial::DiagnosisOptions;
 using hvd_partial::DType;
 using hvd_partial::Engine;
 using hvd_partial::ErrorCode;
 using hvd_partial::Mode;
 using hvd_partial::ModeKind;
+using hvd_partial::Notices;
 using hvd_partial::RoundHeader;
 using hvd_partial::Status;
 using hvd_partial::TensorSpec;
@@ -44,6 +46,7 @@ struct EngineHandle {
   std::mutex mutex;
   std::shared_ptr<Engine> engine;
   bool connected = false;
+  std::shared_ptr<Notices> notices;  // of the engine; may outlive it, for its last lines
   std::vector<std::unique_ptr<hvdp_channel>> channels;
 };
 
@@ -292,6 +295,55 @@ int32_t hvdp_close(double silence_seconds) {
 int32_t hvdp_abort(const char* reason) {
   return with_engine([&](Engine& engine) -> Status {
     engine.abort(reason == nullptr ? "no reason given" : reason);
+    return {};
+  });
+}
+
+int32_t hvdp_set_diagnosis(const hvdp_diagnosis* options) {
+  return guarded([&]() -> Status {
+    EngineHandle& global = handle();
+    const std::lock_guard<std::mutex> lock(global.mutex);
+    if (global.engine == nullptr || global.connected) {
+      return invalid("the diagnosis goes between open and connect");
+    }
+    DiagnosisOptions parsed;
+    parsed.stall_warning_seconds = options->stall_warning_seconds;
+    if (options->flight_directory != nullptr) parsed.flight_directory = options->flight_directory;
+    if (options->versions != nullptr) parsed.versions = options->versions;
+    parsed.notices = global.notices = std::make_shared<Notices>();
+    return global.engine->set_diagnosis(std::move(parsed), options->flight_signal);
+  });
+}
+
+int32_t hvdp_next_notice(double seconds, int32_t* level, const char** text) {
+  thread_local Notices::Notice notice;
+  return guarded([&]() -> Status {
+    std::shared_ptr<Notices> notices;
+    {
+      EngineHandle& global = handle();
+      const std::lock_guard<std::mutex> lock(global.mutex);
+      notices = global.notices;
+    }
+    if (notices == nullptr) return not_connected();
+    switch (notices->take(seconds, &notice)) {
+      case Notices::Taken::kNotice:
+        *level = static_cast<int32_t>(notice.level);
+        *text = notice.text.c_str();
+        return {};
+      case Notices::Taken::kTimeout:
+        return Status(ErrorCode::kTimeout, "no line yet");
+      case Notices::Taken::kClosed:
+        break;
+    }
+    return not_connected();
+  });
+}
+
+int32_t hvdp_write_flight_record(const char* reason, const char** path) {
+  thread_local std::string written;
+  return with_engine([&](Engine& engine) -> Status {
+    written = engine.write_flight_record(reason == nullptr ? "asked for" : reason);
+    *path = written.c_str();
     return {};
   });
 }

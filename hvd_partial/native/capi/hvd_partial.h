@@ -86,6 +86,24 @@ HVDP_EXPORT int32_t hvdp_connect(const uint8_t* const* addresses, const size_t* 
 HVDP_EXPORT int32_t hvdp_close(double silence_seconds);
 /* Ends the job on every rank with HVDP_ABORTED and this reason. */
 HVDP_EXPORT int32_t hvdp_abort(const char* reason);
+
+/* What the engine says while it runs, and what it leaves when it fails. */
+typedef struct {
+  double stall_warning_seconds; /* a line when ranks have waited so long; 0 or less: none */
+  const char* flight_directory; /* for flight records; NULL or empty: none are written */
+  const char* versions;         /* for flight records: what runs here; may be NULL */
+  int32_t flight_signal;        /* this signal writes one; 0: none does */
+} hvdp_diagnosis;
+/* Between hvdp_open and hvdp_connect. Without it: no lines and no records. The
+ * signal's handler calls the one that was there before, and stays. */
+HVDP_EXPORT int32_t hvdp_set_diagnosis(const hvdp_diagnosis* options);
+/* Waits for the next line for people; the caller prints it. *level is one of
+ * Python's logging (20, 30, 40); *text is valid until the thread's next call.
+ * HVDP_TIMEOUT: none within `seconds`; HVDP_NOT_CONNECTED: none will come. */
+HVDP_EXPORT int32_t hvdp_next_notice(double seconds, int32_t* level, const char** text);
+/* *path is empty if none was written; valid until the thread's next call. */
+HVDP_EXPORT int32_t hvdp_write_flight_record(const char* reason, const char** path);
+
 /* 1 between connect and close. */
 HVDP_EXPORT int32_t hvdp_connected(void);
 HVDP_EXPORT int32_t hvdp_rank(void);

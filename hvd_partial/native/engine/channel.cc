@@ -50,6 +50,7 @@ Channel::Channel(ChannelOptions options, Transport* transport, const Clock* cloc
       clock_(clock),
       failure_(failure),
       host_(host),
+      recorder_(host->recorder()),
       member_(options_.member),
       pool_(layout_.bytes(), buffer_count(options_.member)),
       send_buffer_(pool_.take()),
@@ -104,6 +105,8 @@ Status Channel::deposit(const void* const* tensors, double compute_seconds, bool
       return misuse("two threads call allreduce at the same time; use a channel for each");
     }
     if (!std::isfinite(compute_seconds)) return misuse("compute_seconds is not a finite number");
+    record(FlightKind::kCall, member_.applied(),
+           static_cast<std::int32_t>(member_.joined() - member_.applied()));
     deposit = member_.begin_deposit();
     buffer = send_buffer_;
     if (compute_seconds < 0) compute_seconds = returned_at_ < 0 ? 0 : started - returned_at_;
@@ -129,8 +132,10 @@ Status Channel::deposit(const void* const* tensors, double compute_seconds, bool
   call.compute_seconds = compute_seconds;
   ++deposits_;
   skipped_ += *skipped ? 1 : 0;
-  called_at_ = clock_->now();
+  called_at_ = deposited_at_ = clock_->now();
   deposit_seconds_ += called_at_ - started;
+  record(FlightKind::kDeposit, call.round, member_.held_contributions(), *skipped ? 1 : 0,
+         call.waiting ? 1 : 0);
   send(call);
   return {};
 }
@@ -142,6 +147,7 @@ void Channel::note_return(int* available, bool* flushed) {
   returned_at_ = clock_->now();
   if (called_at_ >= 0) blocked_seconds_ += returned_at_ - called_at_;
   called_at_ = -1;
+  record(FlightKind::kReturn, member_.published(), *available, 0, *flushed ? 1 : 0);
 }
 
 bool Channel::poll(int* available, bool* flushed) {
@@ -215,6 +221,7 @@ Status Channel::release(int count) {
   }
   drop_results(count);
   member_.release(count);
+  record(FlightKind::kRelease, member_.applied(), count);
   if (member_.can_join()) host_->wake();  // a full ring had kept this rank from a round
   return {};
 }
@@ -226,6 +233,7 @@ Status Channel::begin_flush() {
   if (member_.flushing()) return misuse("a flush is under way already");
   member_.begin_flush();
   called_at_ = clock_->now();
+  record(FlightKind::kFlush, member_.published());
   send(Flush{});
   return {};
 }
@@ -237,6 +245,8 @@ Status Channel::leave() {
   Leave message;
   message.holds_contribution = member_.leave();
   message.round = member_.published();
+  called_at_ = -1;
+  record(FlightKind::kLeave, member_.published(), 0, 0, message.holds_contribution ? 1 : 0);
   send(message);
   host_->wake();
   return {};
@@ -250,12 +260,18 @@ Status Channel::set_mode(const Mode& mode) {
   }
   SetMode message;
   message.mode = mode;
+  record(FlightKind::kMode, member_.published(), mode.quorum, 0,
+         static_cast<std::uint8_t>(mode.kind));
   send(message);
   return {};
 }
 
 ChannelStats Channel::stats() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  return stats_now();
+}
+
+ChannelStats Channel::stats_now() const {
   ChannelStats stats;
   stats.rounds = member_.published();
   stats.contributions = total_contributions_;
@@ -317,12 +333,15 @@ void Channel::announce(std::unique_lock<std::mutex> lock) {
 void Channel::on_opened(ChannelId id) {
   const std::lock_guard<std::mutex> lock(mutex_);
   id_ = id;
+  recorded_id_.store(id, std::memory_order_relaxed);
+  record(FlightKind::kOpened, 0);
   for (Message& message : std::exchange(unsent_, {})) send(std::move(message));
 }
 
 void Channel::on_rejected(const std::string& reason) {
   std::unique_lock<std::mutex> lock(mutex_);
   rejected_ = Status(ErrorCode::kMismatch, reason);
+  record(FlightKind::kRejected, 0);
   announce(std::move(lock));
 }
 
@@ -334,12 +353,15 @@ void Channel::on_members(const std::vector<std::uint64_t>& bits) {
       coming.members.push_back(rank);
     }
   }
+  record(FlightKind::kMembers, activated_rounds_, static_cast<std::int32_t>(coming.members.size()));
   coming_members_.push_back(std::move(coming));
 }
 
 Status Channel::on_activate(const Activate& message) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++activated_rounds_;
+  record(FlightKind::kActivate, message.round, message.mode.quorum, message.flush ? 1 : 0,
+         static_cast<std::uint8_t>(message.mode.kind));
   if (member_.on_activate(message)) return {};
   return describe(Status(ErrorCode::kInternal, "round " + std::to_string(message.round) +
                                                    " was activated out of turn by rank 0"));
@@ -360,6 +382,8 @@ bool Channel::try_join() {
     members_ = std::move(coming_members_.front().members);
     coming_members_.erase(coming_members_.begin());
   }
+  record(FlightKind::kJoin, own_.round, own_.contributions,
+         static_cast<std::int32_t>(members_.size()));
   if (own_.contributions == 0) std::memset(reducing_, 0, layout_.bytes());
   HeaderBlock::write(header_block(reducing_), size_, rank_, own_, compute_seconds);
   allreduce_.start(members_, tag_base(*id_, own_.round), reducing_);
@@ -392,6 +416,8 @@ void Channel::publish() {
   }
 
   std::unique_lock<std::mutex> lock(mutex_);
+  record(FlightKind::kPublish, header_.round, header_.contributions, header_.contributors,
+         static_cast<std::uint8_t>(header_.mode.kind));
   total_contributions_ += header_.contributions;
   total_weight_ += header_.weight;
   header_.total_contributions = total_contributions_;

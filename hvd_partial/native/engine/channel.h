@@ -19,6 +19,7 @@
 #include "collective/tensor_layout.h"
 #include "engine/buffer_pool.h"
 #include "engine/failure.h"
+#include "engine/flight_recorder.h"
 #include "engine/round_header.h"
 #include "protocol/member.h"
 #include "transport/transport.h"
@@ -65,6 +66,7 @@ class ChannelHost {
   virtual void post(Message message) = 0;
   // The progress thread looks at its channels again.
   virtual void wake() = 0;
+  virtual FlightRecorder* recorder() = 0;
 };
 
 // One channel on one rank: buffers, ring, and the Member that decides. The
@@ -97,6 +99,44 @@ class Channel {
   ChannelStats stats();
   std::optional<ChannelId> id();
 
+  // ---- for warnings and flight records: any thread ---------------------------
+
+  // What this rank waits for at this moment.
+  struct Wait {
+    std::optional<ChannelId> id;
+    std::uint64_t round = 0;  // the next result
+    Mode mode;
+    double since = -1;                   // the user's thread waits; negative: it does not
+    HeldCause cause = HeldCause::kNone;  // why an activated round does not end here
+    std::uint64_t held_round = 0;        // that round
+    double told_at = -1;                 // rank 0 last said why
+  };
+  Wait present_wait();
+  // Everything there is to say, for people.
+  struct Condition {
+    std::string name;
+    std::size_t number = 0;  // on this rank
+    bool answers = false;    // false: the channel's lock is held; nothing else is known then
+    Wait wait;
+    std::string member;  // Member::describe()
+    ChannelStats stats;
+    std::uint64_t applied = 0;
+    int results = 0;
+    int ring_capacity = 0;
+    int held_contributions = 0;
+    std::size_t free_buffers = 0;
+    std::size_t buffer_bytes = 0;
+    double called_ago = -1;  // the last deposit; negative: never
+    bool flushing = false;
+    bool left = false;
+    std::string rejected;
+    std::string told;  // by rank 0, of a stall
+  };
+  Condition condition();
+  void set_told(std::string text);
+  // Among the channels of this rank; before anything else happens.
+  void set_number(std::size_t number);
+
   // ---- the progress thread --------------------------------------------------
 
   void on_opened(ChannelId id);
@@ -127,6 +167,11 @@ class Channel {
   void send(Message message);  // at once, or when the id is known
   bool settled() const { return failure_->failed() || !rejected_.ok() || member_.ready(); }
   void note_return(int* available, bool* flushed);
+  Wait wait_state() const;
+  ChannelStats stats_now() const;
+  // Locks nothing.
+  void record(FlightKind kind, std::uint64_t round, std::int32_t count = 0, std::int32_t other = 0,
+              std::uint8_t detail = 0) const;
   Result& result(int index) { return ring_[(ring_head_ + index) % ring_.size()]; }
   void drop_results(int count);
 
@@ -143,6 +188,9 @@ class Channel {
   const Clock* clock_;
   const FailureLatch* failure_;
   ChannelHost* host_;
+  FlightRecorder* recorder_;
+  std::size_t number_ = 0;
+  std::atomic<ChannelId> recorded_id_{FlightEvent::kNoChannel};
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -166,6 +214,9 @@ class Channel {
   double compute_seconds_ = 0;  // before the last call
   double called_at_ = -1;       // end of the last deposit, until wait() returns
   double returned_at_ = -1;     // when wait() returned
+  double deposited_at_ = -1;    // end of the last deposit
+  std::string told_;            // by rank 0, of a stall
+  double told_at_ = -1;
   std::vector<double> compute_seconds_of_;
   std::atomic<double> grace_seconds_{-1};
 

@@ -27,12 +27,36 @@ Engine::Engine(std::unique_ptr<Transport> transport)
 
 Engine::~Engine() { stop(); }
 
+Status Engine::set_diagnosis(DiagnosisOptions options, int signal) {
+  if (connected_.load()) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "rank " + std::to_string(rank()) + ": connected already");
+  }
+  notices_ = options.notices;
+  progress_.diagnosis()->configure(std::move(options));
+  signal_.reset();
+  if (signal <= 0) return {};
+  Status status;
+  signal_ = FlightSignal::watch(
+      signal, [this](const std::string& reason) { progress_.write_flight_record(reason); },
+      &status);
+  return status;
+}
+
+std::string Engine::write_flight_record(const std::string& reason) {
+  return progress_.write_flight_record(reason);
+}
+
 Status Engine::connect(const std::vector<std::vector<std::uint8_t>>& addresses) {
   if (connected_.load()) {
     return Status(ErrorCode::kInvalidArgument,
                   "rank " + std::to_string(rank()) + ": connected already");
   }
   if (Status status = transport_->connect(addresses); !status.ok()) return status;
+  FlightEvent event;
+  event.kind = FlightKind::kConnect;
+  event.count = size();
+  progress_.recorder()->record(event);
   thread_ = std::thread([this] { run(); });
   connected_.store(true);
   return {};
@@ -55,11 +79,13 @@ void Engine::run() {
 }
 
 void Engine::stop() {
+  signal_.reset();
   if (thread_.joinable()) {
     stop_.store(true);
     transport_->wake();
     thread_.join();
   }
+  if (notices_ != nullptr) notices_->close();
   connected_.store(false);
 }
 
@@ -75,6 +101,9 @@ bool Engine::wait_until(Predicate done, double seconds) {
 
 void Engine::close(double silence_seconds) {
   if (!connected_.load()) return;
+  FlightEvent event;
+  event.kind = FlightKind::kClose;
+  progress_.recorder()->record(event);
   const auto failed = [this] { return progress_.failure().failed(); };
   if (!failed()) {
     for (const auto& channel : progress_.channels()) {
@@ -99,7 +128,10 @@ void Engine::close(double silence_seconds) {
 }
 
 void Engine::abort(const std::string& reason) {
-  progress_.fail_everywhere(Status(ErrorCode::kAborted, reason));
+  FlightEvent event;
+  event.kind = FlightKind::kAbort;
+  progress_.recorder()->record(event);
+  progress_.fail_everywhere(Status(ErrorCode::kAborted, reason), /*here=*/false);
   wait_until([&] { return progress_.idle(); }, kAbortSeconds);
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "engine/flight_signal.h"
 #include "engine/progress.h"
 #include "transport/transport.h"
 
@@ -32,6 +33,9 @@ class Engine {
   int size() const { return transport_->size(); }
   const std::vector<std::uint8_t>& address() const { return address_; }
 
+  // Before connect(). With a signal number above 0 that signal writes a flight
+  // record from now on, until the process ends or another engine connects.
+  Status set_diagnosis(DiagnosisOptions options, int signal);
   Status connect(const std::vector<std::vector<std::uint8_t>>& addresses);
   // Leaves all channels and waits until every rank has; while others still
   // make rounds it goes on waiting, but no longer than `silence_seconds`
@@ -46,6 +50,8 @@ class Engine {
   Status set_mode(const Mode& mode);
   std::vector<std::shared_ptr<Channel>> channels() { return progress_.channels(); }
   TransportCounters counters() const;
+  // The path; empty if none was written.
+  std::string write_flight_record(const std::string& reason);
 
  private:
   void run();
@@ -60,6 +66,8 @@ class Engine {
   std::vector<std::uint8_t> address_;
   Progress progress_;
   std::thread thread_;
+  std::unique_ptr<FlightSignal> signal_;
+  std::shared_ptr<Notices> notices_;
   std::atomic<bool> stop_{false};
   std::atomic<bool> connected_{false};
   mutable std::mutex counters_mutex_;

@@ -4,6 +4,8 @@
 #include "engine/progress.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "protocol/objections.h"
@@ -33,6 +35,23 @@ Status check_lengths(int rank, const ChannelOptions& options) {
   return {};
 }
 
+// How long a flight record waits for what the progress thread knows.
+constexpr int kAnswerMilliseconds = 500;
+
+// What a failure is called in the reason of a flight record.
+const char* name_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kPeerLost:
+      return "PeerLost";
+    case ErrorCode::kAborted:
+      return "Aborted";
+    case ErrorCode::kTransport:
+      return "Transport";
+    default:
+      return "Internal";
+  }
+}
+
 }  // namespace
 
 Progress::Progress(Transport* transport, const Clock* clock)
@@ -40,6 +59,7 @@ Progress::Progress(Transport* transport, const Clock* clock)
       clock_(clock),
       rank_(transport->rank()),
       size_(transport->size()),
+      diagnosis_(rank_, size_, clock),
       last_sign_of_life_(clock->now()) {
   if (rank_ == 0) coordinator_.emplace(size_);
   transport_->set_listener(this);
@@ -74,6 +94,7 @@ Status Progress::open_channel(ChannelOptions options, std::shared_ptr<Channel>* 
   auto created = std::make_shared<Channel>(std::move(options), transport_, clock_, &failure_, this);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    created->set_number(channels_.size());
     channels_.push_back(created);
   }
   post(std::move(message));
@@ -94,10 +115,48 @@ std::vector<std::shared_ptr<Channel>> Progress::channels() {
   return channels_;
 }
 
-void Progress::fail_everywhere(Status status) {
+void Progress::fail_everywhere(Status status, bool here) {
   Abort message{status.message()};
-  if (!failure_.set(std::move(status))) return;
+  if (!latch(std::move(status), here)) return;
   post(std::move(message));
+}
+
+bool Progress::latch(Status status, bool here) {
+  if (failing_.exchange(true)) return false;
+  FlightEvent event;
+  event.kind = FlightKind::kFailure;
+  event.detail = static_cast<std::uint8_t>(status.code());
+  recorder()->record(event);
+  const std::string path =
+      write_record(std::string(name_of(status.code())) + ": " + status.message(), here);
+  const std::string where = path.empty() ? "" : "; flight record: " + path;
+  return failure_.set(Status(status.code(), status.message() + where));
+}
+
+std::string Progress::write_flight_record(const std::string& reason) {
+  return write_record(reason, /*here=*/false);
+}
+
+std::string Progress::write_record(const std::string& reason, bool here) {
+  if (!diagnosis_.writes_records()) return {};
+  std::vector<Stall> stalls;
+  std::string progress = "answers";
+  if (here) {
+    if (coordinator_) stalls = coordinator_->stalls(clock_->now());
+  } else {
+    asked_.store(true);
+    transport_->wake();
+    for (int waited = 0; asked_.load() && waited < kAnswerMilliseconds; ++waited) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (asked_.load()) {
+      progress = "does not answer";
+    } else {
+      const std::lock_guard<std::mutex> lock(answer_mutex_);
+      stalls = answer_;
+    }
+  }
+  return diagnosis_.write_record(reason, progress, channels(), stalls);
 }
 
 // ---- the progress thread ----------------------------------------------------
@@ -106,6 +165,11 @@ bool Progress::step() {
   bool moved = transport_->progress();
   moved |= !outbox_empty_.load();
   drain_outbox();
+  if (asked_.load()) {
+    const std::lock_guard<std::mutex> lock(answer_mutex_);
+    answer_ = coordinator_ ? coordinator_->stalls(clock_->now()) : std::vector<Stall>{};
+    asked_.store(false);
+  }
   if (failure_.failed()) {
     if (!failure_handled_.exchange(true)) {
       transport_->cancel_all();
@@ -124,11 +188,44 @@ bool Progress::step() {
     moved = true;
     if (!channel->reduce_status().ok()) fail_everywhere(channel->reduce_status());
   }
+  look(clock_->now());
   return moved;
 }
 
 double Progress::next_deadline() const {
-  return coordinator_ && !failure_.failed() ? coordinator_->next_deadline() : kNever;
+  if (failure_.failed()) return kNever;
+  return std::min(coordinator_ ? coordinator_->next_deadline() : kNever, diagnosis_.next_look());
+}
+
+void Progress::look(double now) {
+  if (now < diagnosis_.next_look() && !diagnosis_.stalled()) return;
+  reports_.clear();
+  std::vector<Coordinator::Outgoing> told;
+  diagnosis_.look(now, running_, coordinator_ ? &*coordinator_ : nullptr, &reports_, &told);
+  for (Message& report : reports_) post(std::move(report));
+  dispatch(told);
+}
+
+void Progress::note(FlightKind kind, int peer, const Message& message) {
+  FlightEvent event;
+  event.kind = kind;
+  event.peer = peer;
+  event.detail = static_cast<std::uint8_t>(message.index());
+  std::visit(
+      [&event](const auto& m) {
+        using T = std::decay_t<decltype(m)>;
+        if constexpr (std::is_same_v<T, Call> || std::is_same_v<T, Activate> ||
+                      std::is_same_v<T, Held> || std::is_same_v<T, StallTold>) {
+          event.channel = m.channel;
+          event.round = m.round;
+        } else if constexpr (std::is_same_v<T, Flush> || std::is_same_v<T, Leave> ||
+                             std::is_same_v<T, SetMode> || std::is_same_v<T, Members>) {
+          event.channel = m.channel;
+        }
+        if constexpr (std::is_same_v<T, Call>) event.other = m.waiting ? 1 : 0;
+      },
+      message);
+  recorder()->record(event);
 }
 
 void Progress::drain_outbox() {
@@ -151,11 +248,13 @@ void Progress::drain_outbox() {
 }
 
 void Progress::send(int to, const Message& message) {
+  note(FlightKind::kSend, to, message);
   encode(message, &wire_);
   transport_->send_control(to, wire_.data(), wire_.size());
 }
 
 void Progress::to_coordinator(int from, const Message& message) {
+  note(FlightKind::kReceive, from, message);
   decisions_.clear();
   coordinator_->handle(from, message, clock_->now(), &decisions_);
   dispatch(decisions_);
@@ -202,10 +301,12 @@ void Progress::from_coordinator(const Message& message) {
                 "rank " + std::to_string(m->peer) + " ended the job: " + m->reason));
   } else if (std::holds_alternative<AllGone>(message)) {
     all_gone_.store(true);
+  } else if (const auto* m = std::get_if<StallTold>(&message)) {
+    diagnosis_.on_told(*m, channel(m->channel));
   }
 }
 
-void Progress::fail(Status status) { failure_.set(std::move(status)); }
+void Progress::fail(Status status) { latch(std::move(status), /*here=*/true); }
 
 std::string Progress::objection(int from, const Message& message) {
   if (rank_ == 0) {
@@ -250,6 +351,12 @@ void Progress::on_control(int from, const std::uint8_t* data, std::size_t size) 
     return;
   }
   if (rank_ == 0) {
+}
+
+  if (from == 0 && rank_ != 0) {
+    note(FlightKind::kReceive, from, *message);
+    from_coordinator(*message);
+  } else if (rank_ == 0) {
     to_coordinator(from, *message);
   } else {
     from_coordinator(*message);
@@ -259,6 +366,10 @@ void Progress::on_control(int from, const std::uint8_t* data, std::size_t size) 
 void Progress::on_peer_lost(int peer, const std::string& reason) {
   ++peers_lost_;
   if (all_gone_.load()) return;
+  FlightEvent event;
+  event.kind = FlightKind::kPeerLost;
+  event.peer = peer;
+  recorder()->record(event);
   if (rank_ == 0) {
     decisions_.clear();
     if (coordinator_->on_peer_lost(peer, reason, &decisions_)) dispatch(decisions_);

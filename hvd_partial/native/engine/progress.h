@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "engine/channel.h"
+#include "engine/diagnosis.h"
 #include "engine/failure.h"
 #include "protocol/coordinator.h"
 #include "transport/transport.h"
@@ -32,14 +33,19 @@ class Progress final : public ChannelHost, private TransportListener {
 
   void post(Message message) override;
   void wake() override { transport_->wake(); }
+  FlightRecorder* recorder() override { return diagnosis_.recorder(); }
   // Opens the channel, or finds it: the same name must come with the same
   // signature. Throws std::bad_alloc.
   Status open_channel(ChannelOptions options, std::shared_ptr<Channel>* channel);
   std::shared_ptr<Channel> find_channel(const std::string& name);
   std::vector<std::shared_ptr<Channel>> channels();
   const FailureLatch& failure() const { return failure_; }
-  // Fails here and on all other ranks.
-  void fail_everywhere(Status status);
+  // Fails here and on all other ranks. `here`: on the progress thread.
+  void fail_everywhere(Status status, bool here = true);
+  // Writes a flight record; not on the progress thread, which is asked what
+  // it knows. Returns the path; empty if none was written.
+  std::string write_flight_record(const std::string& reason);
+  Diagnosis* diagnosis() { return &diagnosis_; }
   // Everything posted so far has been handed to the transport.
   bool idle() const { return outbox_empty_.load(); }
   bool all_gone() const { return all_gone_.load(); }
@@ -68,13 +74,25 @@ class Progress final : public ChannelHost, private TransportListener {
   void drain_outbox();
   // Fails here; the other ranks know already.
   void fail(Status status);
+  // Writes the flight record, then sets the failure, which names it. False if
+  // something had failed before.
+  bool latch(Status status, bool here);
+  std::string write_record(const std::string& reason, bool here);
+  void look(double now);
+  void note(FlightKind kind, int peer, const Message& message);
   Channel* channel(ChannelId id);
 
   Transport* transport_;
   const Clock* clock_;
   const int rank_;
   const int size_;
+  Diagnosis diagnosis_;
   FailureLatch failure_;
+  std::atomic<bool> failing_{false};
+  // Of a thread that writes a flight record: the progress thread answers.
+  std::atomic<bool> asked_{false};
+  std::mutex answer_mutex_;
+  std::vector<Stall> answer_;
   std::atomic<bool> failure_handled_{false};
 
   std::mutex mutex_;  // guards the two below
@@ -87,6 +105,7 @@ class Progress final : public ChannelHost, private TransportListener {
   std::vector<Channel*> by_id_;
   std::optional<Coordinator> coordinator_;  // rank 0
   std::vector<Coordinator::Outgoing> decisions_;
+  std::vector<Message> reports_;
   std::vector<std::uint8_t> wire_;
   std::atomic<int> peers_lost_{0};
 

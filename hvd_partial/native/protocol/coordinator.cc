@@ -95,6 +95,7 @@ void Coordinator::handle(int from, const Message& message, double now, std::vect
     if (channel != nullptr && channel->presence[from] == Presence::kActive) {
       channel->presence[from] = Presence::kFlushing;
       channel->waiting[from] = false;
+      channel->arrived[from] = now;
       trigger(channel, now, out);
     }
   } else if (const auto* m = std::get_if<Leave>(&message)) {
@@ -103,6 +104,8 @@ void Coordinator::handle(int from, const Message& message, double now, std::vect
     goodbye(from, now, out);
   } else if (const auto* m = std::get_if<Abort>(&message)) {
     out->push_back({kEverybody, Aborted{from, m->reason}});
+  } else if (const auto* m = std::get_if<Held>(&message)) {
+    held(from, *m, now);
   }
   // Anything else is not for a coordinator; a rank of this build never sends it.
 }
@@ -132,6 +135,8 @@ void Coordinator::open(int from, const OpenChannel& message, double now,
     created.completed.assign(size_, 0);
     created.waiting.assign(size_, false);
     created.arrived.assign(size_, 0);
+    created.called.assign(size_, -1);
+    created.held.assign(size_, HeldRound{});
     channels_.push_back(std::move(created));
     channel = &channels_.back();
   }
@@ -157,6 +162,7 @@ void Coordinator::open(int from, const OpenChannel& message, double now,
 void Coordinator::call(int from, const Call& message, double now, std::vector<Outgoing>* out) {
   ChannelState* channel = find(message.channel);
   if (channel == nullptr || channel->presence[from] != Presence::kActive) return;
+  channel->called[from] = now;
 
   if (message.round < channel->next_round) {
     // Too late for the round it was computing for; how late, the grace learns.

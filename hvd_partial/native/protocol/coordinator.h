@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "protocol/grace.h"
 #include "protocol/messages.h"
+#include "protocol/stall.h"
 
 namespace hvd_partial {
 
@@ -45,6 +46,9 @@ class Coordinator {
   double grace_seconds(ChannelId channel) const;
   bool all_gone() const;
 
+  // Whatever ranks wait for at this moment, for however short a time.
+  std::vector<Stall> stalls(double now) const;
+
   // For people and tests: all that decides what happens next, but for the
   // grace that is learned. Ranks are - absent, A active, F flushing,
   // D departing or L left.
@@ -77,7 +81,9 @@ class Coordinator {
     std::vector<std::uint64_t> until;
     std::vector<std::uint64_t> completed;
     std::vector<bool> waiting;    // for next_round
-    std::vector<double> arrived;  // when, for those waiting
+    std::vector<double> arrived;  // when, for those waiting or flushing
+    std::vector<double> called;   // the last call; negative: never
+    std::vector<HeldRound> held;  // what the ranks say of a round that does not end
     bool members_changed = true;  // since they were last announced
     double deadline = kNever;     // end of the present grace
   };
@@ -87,6 +93,7 @@ class Coordinator {
   void leave(int from, ChannelState* channel, const Leave& message, double now,
              std::vector<Outgoing>* out);
   void goodbye(int from, double now, std::vector<Outgoing>* out);
+  void held(int from, const Held& message, double now);
   void set_mode(const SetMode& message, double now, std::vector<Outgoing>* out);
 
   // Starts the next round of the channel if its time has come.

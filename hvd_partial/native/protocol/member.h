@@ -93,6 +93,8 @@ class Member {
   bool flush_ended() const { return flush_ == FlushState::kEnded; }
   bool depositing() const { return depositing_; }
   bool left() const { return left_; }
+  // Activated, not joined yet.
+  bool activated() const { return !activated_.empty(); }
   int held_contributions() const { return contributions_; }
   const Mode& mode() const { return mode_; }
 

@@ -184,6 +184,30 @@ void get(ByteReader*, StillTraining*) {}
 void put(ByteWriter*, const AllGone&) {}
 void get(ByteReader*, AllGone*) {}
 
+void put(ByteWriter* out, const Held& m) {
+  out->put(m.channel);
+  out->put(m.round);
+  out->put(static_cast<std::uint8_t>(m.cause));
+  out->put(m.seconds);
+}
+void get(ByteReader* in, Held* m) {
+  m->channel = in->get<ChannelId>();
+  m->round = in->get<std::uint64_t>();
+  m->cause = static_cast<HeldCause>(in->get<std::uint8_t>());
+  m->seconds = in->get<double>();
+}
+
+void put(ByteWriter* out, const StallTold& m) {
+  out->put(m.channel);
+  out->put(m.round);
+  out->put(m.text);
+}
+void get(ByteReader* in, StallTold* m) {
+  m->channel = in->get<ChannelId>();
+  m->round = in->get<std::uint64_t>();
+  m->text = in->get_string();
+}
+
 template <std::size_t kIndex = 0>
 std::optional<Message> decode_alternative(std::size_t index, ByteReader* in) {
   if constexpr (kIndex < std::variant_size_v<Message>) {

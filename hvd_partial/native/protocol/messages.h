@@ -75,6 +75,22 @@ struct Abort {
   std::string reason;
 };
 
+// Why a round that was activated does not end on a rank.
+enum class HeldCause : std::uint8_t {
+  kNone = 0,        // it goes on again
+  kRingFull = 1,    // the user's thread must apply a result first
+  kDepositing = 2,  // the user's thread copies a contribution
+  kReducing = 3,    // the transfers do not end
+};
+
+// `round` has been held on this rank for a while; sent seldom, for warnings.
+struct Held {
+  ChannelId channel = 0;
+  std::uint64_t round = 0;
+  HeldCause cause = HeldCause::kNone;
+  double seconds = 0;
+};
+
 // ---- coordinator to rank ----------------------------------------------------
 
 struct ChannelOpened {
@@ -117,9 +133,16 @@ struct StillTraining {};
 // All ranks have said goodbye.
 struct AllGone {};
 
-using Message =
-    std::variant<OpenChannel, Call, SetMode, Flush, Leave, Goodbye, Abort, ChannelOpened,
-                 ChannelRejected, Members, Activate, PeerLost, Aborted, StillTraining, AllGone>;
+// To a rank that waits: rank 0 has said what it waits for.
+struct StallTold {
+  ChannelId channel = 0;
+  std::uint64_t round = 0;
+  std::string text;
+};
+
+using Message = std::variant<OpenChannel, Call, SetMode, Flush, Leave, Goodbye, Abort,
+                             ChannelOpened, ChannelRejected, Members, Activate, PeerLost, Aborted,
+                             StillTraining, AllGone, Held, StallTold>;
 
 // Replaces what `buffer` holds.
 void encode(const Message& message, std::vector<std::uint8_t>* buffer);

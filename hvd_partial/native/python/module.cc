@@ -125,6 +125,43 @@ void close_engine(double silence_seconds) {
   if (status != HVDP_OK) raise(status, message);
 }
 
+void set_diagnosis(double stall_warning_seconds, const std::string& flight_directory,
+                   const std::string& versions, std::int32_t flight_signal) {
+  hvdp_diagnosis options{};
+  options.stall_warning_seconds = stall_warning_seconds;
+  options.flight_directory = flight_directory.c_str();
+  options.versions = versions.c_str();
+  options.flight_signal = flight_signal;
+  check(hvdp_set_diagnosis(&options));
+}
+
+// For a thread that does nothing else. Level 0: none within `seconds`; None: no
+// more will come.
+py::object next_notice(double seconds) {
+  std::int32_t level = 0;
+  const char* text = "";
+  std::int32_t status = HVDP_OK;
+  {
+    const WithoutGil without_gil;
+    status = hvdp_next_notice(seconds, &level, &text);
+  }
+  if (status == HVDP_NOT_CONNECTED) return py::none();
+  if (status == HVDP_TIMEOUT) return py::make_tuple(0, "");
+  check(status);
+  return py::make_tuple(level, py::str(text));
+}
+
+std::string write_flight_record(const std::string& reason) {
+  const char* path = "";
+  std::int32_t status = HVDP_OK;
+  {
+    const WithoutGil without_gil;
+    status = hvdp_write_flight_record(reason.c_str(), &path);
+  }
+  check(status);
+  return path;
+}
+
 py::dict engine_stats() {
   hvdp_engine_stats stats{};
   check(hvdp_get_engine_stats(&stats));
@@ -311,6 +348,10 @@ PYBIND11_MODULE(_engine, module) {
         check(hvdp_set_mode_all(&mode));
       },
       py::arg("kind"), py::arg("quorum"), py::arg("seed"));
+  module.def("set_diagnosis", &set_diagnosis, py::arg("stall_warning_seconds"),
+             py::arg("flight_directory"), py::arg("versions"), py::arg("flight_signal"));
+  module.def("next_notice", &next_notice, py::arg("seconds"));
+  module.def("write_flight_record", &write_flight_record, py::arg("reason"));
   module.def("engine_stats", &engine_stats);
   module.def("transports", &transports);
 
