@@ -12,9 +12,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hvd_partial import check
+from hvd_partial import check, simulate
 
-COMMANDS = (check,)
+COMMANDS = (check, simulate)
 
 
 def build_parser() -> argparse.ArgumentParser:
