@@ -65,6 +65,7 @@ std::string Ledger::check_sums(bool crashed, const std::vector<bool>& stayed) co
   for (const auto& [number, round] : rounds_) {
     std::vector<double> expected(kElements, 0);
     double expected_weight = 0;
+    std::string given;  // for people
     for (std::size_t i = 0; i < deposits_.size(); ++i) {
       for (int c = 0; c < round.contributions_of[i]; ++c) {
         if (taken[i] == deposits_[i].size()) {
@@ -77,11 +78,15 @@ std::string Ledger::check_sums(bool crashed, const std::vector<bool>& stayed) co
         }
         const double weight = deposit.full_weight ? 1 : std::ldexp(1.0, -std::min(late, 15));
         expected_weight += weight;
+        given += " rank " + std::to_string(i) + " one late by " + std::to_string(late) +
+                 " with weight " + std::to_string(weight);
         for (std::size_t e = 0; e < kElements; ++e) expected[e] += weight * deposit.values[e];
       }
     }
     if (round.values != expected || round.weight != expected_weight) {
-      return "I1: round " + std::to_string(number) + " is not the sum of its deposits";
+      return "I1: round " + std::to_string(number) + " is not the sum of its deposits:" + given +
+             "; in all " + std::to_string(expected_weight) + ", the header says " +
+             std::to_string(round.weight);
     }
     for (std::size_t e = 0; e < kElements; ++e) total[e] += expected[e];
   }

@@ -14,7 +14,7 @@ namespace {
 int draw_ranks(std::mt19937_64* random) {
   const auto size = (*random)() % 100;
   if (size < 90) return 2 + static_cast<int>((*random)() % 8);
-  if (size < 98) return 10 + static_cast<int>((*random)() % 15);
+  if (size < 97) return 10 + static_cast<int>((*random)() % 15);
   return 25 + static_cast<int>((*random)() % 40);
 }
 

@@ -12,7 +12,7 @@ namespace hvd_partial {
 namespace {
 
 constexpr std::size_t kElements = Ledger::kElements;
-constexpr std::size_t kEventsShown = 60;
+constexpr std::size_t kEventsShown = 100;
 // The rank that a planted mistake happens to.
 constexpr int kPlantRank = 1;
 
@@ -328,7 +328,8 @@ bool Simulation::collect(Rank* rank) {
   }
   if (flushed) {
     log(rank->rank, "has flushed");
-    rank->next_round = stats.rounds;  // a null round may have ended the flush
+    // A null round may have ended the flush; the others may have gone on since.
+    rank->next_round = stats.rounds - stats.lag;
     rank->step = 0;
     ++rank->epoch;
     if (rank->epoch == scenario_.epochs || leaver(*rank)) {

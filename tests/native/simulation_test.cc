@@ -24,13 +24,13 @@ namespace {
 // Under a sanitizer everything is ten times slower, and here is one thread
 // only: what it could find, a few hundred schedules show as well.
 #ifdef HVD_PARTIAL_SANITIZED
-constexpr std::uint64_t kSchedulesOfShard = 30;
+constexpr std::uint64_t kSchedulesOfShard = 20;
 constexpr std::uint64_t kModeChangeSchedules = 50;
 #else
 constexpr std::uint64_t kSchedulesOfShard = 1000;
 constexpr std::uint64_t kModeChangeSchedules = 1000;
 #endif
-constexpr int kShards = 10;
+constexpr int kShards = 20;
 
 std::optional<std::uint64_t> seed_to_replay() {
   const char* seed = std::getenv("HVD_PARTIAL_SEED");
