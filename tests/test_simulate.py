@@ -19,11 +19,12 @@ from hvd_partial.modes import Mode
 
 # What these semantics give, by an independent simulation made while they were designed (a model in
 # Python, not this code): steps of 100 ms, 5 ms of communication, no grace. For each trace, and for
-# majority and solo: speed-up over sync, contributions a round, mean staleness.
+# majority and solo: speed-up over sync, contributions a round, mean staleness. The rotating skew is
+# eager-SGD's (arXiv 1908.04207): equal steps of 400 ms / P, the longest 400 ms.
 DESIGNED = {
     (4, "one-random:0.2"): ((1.88, 3.5, 0.6), (2.01, 3.1, 1.0)),
     (4, "one-slow:-1,0.3"): ((3.14, 3.3, 0.3), (3.14, 3.3, 0.3)),
-    (4, "rotating:0.05,0.4"): ((1.36, 4.0, 0.5), (1.43, 4.0, 0.7)),
+    (4, "rotating:0.1,0.4"): ((1.36, 4.0, 0.5), (1.43, 4.0, 0.7)),
     (4, "lognormal:0.05,1"): ((1.43, 3.7, 0.6), (1.52, 3.4, 0.9)),
     (8, "one-random:0.2"): ((2.29, 7.0, 0.6), (2.40, 6.7, 0.9)),
     (8, "one-slow:-1,0.3"): ((3.49, 7.3, 0.1), (3.49, 7.3, 0.1)),
@@ -252,7 +253,7 @@ def test_a_thousand_ranks_and_no_tensorflow() -> None:
         "import sys\nfrom hvd_partial import __main__\n"
         "code = __main__.main(['simulate', '--ranks', '1024', '--seeds', '1', '--rounds', '5',"
         " '--trace', 'lognormal:0.05,1', '--json'])\n"
-        "assert not {'tensorflow', 'horovod', 'keras'} & set(sys.modules)\n"
+        "assert not {'tensorflow', 'keras'} & set(sys.modules)\n"
         "sys.exit(code)"
     )
     done = subprocess.run(
