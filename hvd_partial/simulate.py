@@ -210,35 +210,32 @@ def show(plan: Plan, summaries: Sequence[dict[str, Any]]) -> None:
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 110, highlight=False)
+    seeds = "1 seed" if plan.seeds == 1 else f"mean of {plan.seeds} seeds"
     table = Table(
-        title=f"{plan.ranks} ranks, {plan.trace.text}, mean of {plan.seeds} seeds, as many "
-        f"contributions as {plan.rounds} sync rounds",
+        title=f"{plan.ranks} ranks, {plan.trace.text}, {seeds}, as many contributions as "
+        f"{plan.rounds} sync rounds",
         title_justify="left",
     )
     table.add_column("mode")
     for column in (
-        "contributions/s",
-        "speed-up",
-        "(seeds)",
-        "contributions a round",
+        "contributions\na second",
+        "speed-up\n(lowest-highest)",
+        "contributions\na round",
         "full",
         "late",
-        "staleness mean",
-        "max",
-        "waiting s/step",
+        "staleness\nmean (max)",
+        "waiting\ns/step",
     ):
         table.add_column(column, justify="right")
     for row in summaries:
         table.add_row(
             row["mode"],
             f"{row['contributions_per_second']:.4g}",
-            f"{row['speed_up']:.2f}x",
-            f"{row['speed_up_lowest']:.2f}-{row['speed_up_highest']:.2f}",
+            f"{row['speed_up']:.2f}x ({row['speed_up_lowest']:.2f}-{row['speed_up_highest']:.2f})",
             f"{row['contributions_per_round']:.4g}",
             f"{100 * row['full_share']:.0f} %",
             f"{100 * row['late_share']:.0f} %",
-            f"{row['staleness_mean']:.2f}",
-            str(row["staleness_max"]),
+            f"{row['staleness_mean']:.2f} ({row['staleness_max']})",
             f"{row['waiting_seconds_per_step']:.3f}",
         )
     console.print(table)
