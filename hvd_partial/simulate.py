@@ -34,6 +34,7 @@ DEFAULT_BYTES = 4_000_000  # a million parameters in float32
 DEFAULT_BANDWIDTH = 1.25e9  # 10 Gbit/s
 DEFAULT_LATENCY = 50e-6
 SECONDS_UNTIL_PROGRESS = 1.0
+LEAST_SHARE_SHOWN = 0.005
 
 EXAMPLES = """\
 traces (numbers in seconds unless they are ranks, probabilities, sigma or tail):
@@ -136,6 +137,8 @@ def summarize(
         "waiting_seconds": waited,
         "waiting_seconds_per_step": waited / contributions,
         "waiting_share": waited / (ranks * sum(job["seconds"] for job in jobs)),
+        "held_up_share": sum(job["held_up_seconds"] for job in jobs)
+        / sum(job["seconds"] for job in jobs),
         "largest_lag": max(job["largest_lag"] for job in jobs),
         "grace_seconds": sum(job["grace_seconds"] for job in jobs) / len(jobs),
         "seconds": [job["seconds"] for job in jobs],
@@ -256,6 +259,12 @@ def show(plan: Plan, summaries: Sequence[dict[str, Any]]) -> None:
             cells.append(f"{100 * share:5.1f} % {bar}" if column.get(label, 0) else "")
         histogram.add_row(label, *cells)
     console.print(histogram)
+    for row in summaries:
+        if row["held_up_share"] > LEAST_SHARE_SHOWN:
+            console.print(
+                f"{row['mode']}: in {100 * row['held_up_share']:.0f} % of the time a rank whose "
+                f"ring was full, {plan.max_lag} results behind, kept all others from a round."
+            )
     given = f"steps of {plan.compute:g} s and the delays" if plan.compute else "the steps given"
     grace = "learned where the mode has one" if plan.grace < 0 else f"{plan.grace:g} s"
     console.print(

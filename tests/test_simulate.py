@@ -97,6 +97,8 @@ def test_a_full_ring_holds_the_others_up() -> None:
     (held,) = simulate.simulate(plan(4, "one-slow:0,1", max_lag=2), [Mode("solo")])
     assert held["largest_lag"] <= 2 < free["largest_lag"]
     assert held["contributions_per_second"] < 0.6 * free["contributions_per_second"]
+    assert free["held_up_share"] == 0
+    assert 0.3 < held["held_up_share"] < 1
 
 
 def test_a_learned_grace_keeps_jitter_from_making_anybody_stale() -> None:

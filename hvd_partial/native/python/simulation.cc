@@ -79,6 +79,7 @@ py::dict run_simulation(std::int32_t ranks,
   result["contributions_of"] = outcome.contributions_of;
   result["waiting_seconds_of"] = outcome.waiting_seconds_of;
   result["largest_lag"] = outcome.largest_lag;
+  result["held_up_seconds"] = outcome.held_up_seconds;
   result["grace_seconds"] = outcome.grace_seconds;
   return result;
 }

@@ -77,6 +77,8 @@ class ProtocolSimulation {
   std::vector<Rank> ranks_;
   std::queue<Activate> activated_[2];  // under way: to rank 0, to all others
   std::uint64_t joined_ = 0;           // ranks, in the present round
+  double activated_at_ = 0;            // the present round, at the last rank
+  double held_up_seconds_ = 0;
   std::uint64_t contributions_ = 0;
   std::vector<std::uint64_t> rounds_with_;
   std::vector<std::uint64_t> staleness_;
@@ -151,6 +153,7 @@ void ProtocolSimulation::join(int rank) {
   self.held.clear();
   if (++joined_ < ranks_.size()) return;
   joined_ = 0;
+  held_up_seconds_ += now_ - activated_at_;
   Event event;
   event.kind = EventKind::kPublished;
   at(now_ + job_.reduce_seconds, std::move(event));
@@ -182,6 +185,7 @@ void ProtocolSimulation::activate(int first, int last) {
   auto& queue = activated_[first == 0 ? 0 : 1];
   const Activate message = queue.front();
   queue.pop();
+  activated_at_ = now_;
   for (int rank = first; rank <= last; ++rank) {
     if (!ranks_[rank].member.on_activate(message)) {
       status_ = internal("round " + std::to_string(message.round) + " was activated out of turn");
@@ -269,6 +273,7 @@ SimulatedOutcome ProtocolSimulation::outcome() const {
                                          (rank.waiting ? now_ - rank.called_at : 0));
     outcome.largest_lag = std::max(outcome.largest_lag, rank.member.largest_lag());
   }
+  outcome.held_up_seconds = held_up_seconds_;
   outcome.grace_seconds = coordinator_.grace_seconds(0);
   return outcome;
 }

@@ -33,7 +33,8 @@ struct SimulatedOutcome {
   std::vector<std::uint64_t> contributions_of;  // by rank
   std::vector<double> waiting_seconds_of;       // by rank
   int largest_lag = 0;
-  double grace_seconds = 0;  // in force at the end
+  double held_up_seconds = 0;  // in which a full ring kept a rank from an activated round
+  double grace_seconds = 0;    // in force at the end
 };
 
 // A job that does nothing but call allreduce, on simulated time: the real
