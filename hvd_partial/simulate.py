@@ -245,18 +245,16 @@ def show(plan: Plan, summaries: Sequence[dict[str, Any]]) -> None:
 
     histogram = Table(title="share of contributions by rounds late", title_justify="left")
     histogram.add_column("rounds late", justify="right")
-    longest: list[tuple[str, int]] = []
     columns = []
     for row in summaries:
         histogram.add_column(row["mode"])
-        columns.append(dict(rows := staleness_rows(row["staleness_histogram"])))
-        longest = max(longest, rows, key=len)
-    for label, _ in longest:
+        columns.append(dict(staleness_rows(row["staleness_histogram"])))
+    for label in max(columns, key=len):
         cells = []
-        for row, column in zip(summaries, columns, strict=True):
-            share = column.get(label, 0) / row["contributions"]
+        for row, counts in zip(summaries, columns, strict=True):
+            share = counts.get(label, 0) / row["contributions"]
             bar = "█" * round(20 * share)
-            cells.append(f"{100 * share:5.1f} % {bar}" if column.get(label, 0) else "")
+            cells.append(f"{100 * share:5.1f} % {bar}" if share else "")
         histogram.add_row(label, *cells)
     console.print(histogram)
     for row in summaries:

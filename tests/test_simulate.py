@@ -229,7 +229,7 @@ def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("--ranks", "4", "--rounds", "20", "--trace", "one-slow:-1,0.3") == 0
     out = capsys.readouterr().out
     for mode in simulate.DEFAULT_MODES:
-        assert re.search(rf"│ {mode} +│ +[\d.]+ │ +\d\.\d\dx │", out), out
+        assert re.search(rf"│ {mode} +│ +[\d.]+ │ +\d\.\d\dx \(", out), out
     assert "share of contributions by rounds late" in out
     assert "█" in out
 
