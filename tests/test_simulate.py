@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hvd_partial import __main__, simulate, traces
+from hvd_partial import __main__, forecast, simulate, traces
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.modes import Mode
 
@@ -33,7 +33,7 @@ DESIGNED = {
 }
 
 
-def plan(ranks: int, trace: str, **changes: Any) -> simulate.Plan:
+def plan(ranks: int, trace: str, **changes: Any) -> forecast.Plan:
     options: dict[str, Any] = {
         "ranks": ranks,
         "seeds": 3,
@@ -46,7 +46,7 @@ def plan(ranks: int, trace: str, **changes: Any) -> simulate.Plan:
         "grace": 0.0,
         "max_lag": 8,
     }
-    return simulate.Plan(**(options | changes))
+    return forecast.Plan(**(options | changes))
 
 
 def command(*arguments: str) -> int:
@@ -56,7 +56,7 @@ def command(*arguments: str) -> int:
 @pytest.mark.parametrize(("ranks", "trace"), DESIGNED)
 def test_the_numbers_are_those_of_the_design(ranks: int, trace: str) -> None:
     modes = [Mode("majority"), Mode("solo")]
-    found = simulate.simulate(plan(ranks, trace), modes)
+    found = forecast.compare(plan(ranks, trace), modes)
     for row, expected in zip(found, DESIGNED[ranks, trace], strict=True):
         speed_up, contributions, staleness = expected
         assert row["speed_up"] == pytest.approx(speed_up, rel=0.04)
@@ -65,7 +65,7 @@ def test_the_numbers_are_those_of_the_design(ranks: int, trace: str) -> None:
 
 
 def test_sync_is_the_reference_and_has_no_staleness() -> None:
-    (sync,) = simulate.simulate(plan(8, "one-random:0.2"), [Mode("sync")])
+    (sync,) = forecast.compare(plan(8, "one-random:0.2"), [Mode("sync")])
     assert sync["speed_up"] == 1.0
     assert sync["contributions_per_round"] == 8
     assert sync["full_share"] == 1
@@ -77,7 +77,7 @@ def test_sync_is_the_reference_and_has_no_staleness() -> None:
 
 
 def test_a_balanced_job_gains_and_loses_nothing_in_any_mode() -> None:
-    for row in simulate.simulate(plan(8, "constant:0"), [Mode("majority"), Mode("solo")]):
+    for row in forecast.compare(plan(8, "constant:0"), [Mode("majority"), Mode("solo")]):
         assert row["speed_up"] == pytest.approx(1)
         assert row["contributions_per_round"] == 8
         assert row["staleness_max"] == 0
@@ -93,8 +93,8 @@ def test_modes_meet_the_same_delays_and_seeds_are_repeatable() -> None:
 
 
 def test_a_full_ring_holds_the_others_up() -> None:
-    (free,) = simulate.simulate(plan(4, "one-slow:0,1", max_lag=1000), [Mode("solo")])
-    (held,) = simulate.simulate(plan(4, "one-slow:0,1", max_lag=2), [Mode("solo")])
+    (free,) = forecast.compare(plan(4, "one-slow:0,1", max_lag=1000), [Mode("solo")])
+    (held,) = forecast.compare(plan(4, "one-slow:0,1", max_lag=2), [Mode("solo")])
     assert held["largest_lag"] <= 2 < free["largest_lag"]
     assert held["contributions_per_second"] < 0.6 * free["contributions_per_second"]
     assert free["held_up_share"] == 0
@@ -103,8 +103,8 @@ def test_a_full_ring_holds_the_others_up() -> None:
 
 def test_a_learned_grace_keeps_jitter_from_making_anybody_stale() -> None:
     jitter = plan(8, "lognormal:0.005,0.3", grace=0.0)
-    (without,) = simulate.simulate(jitter, [Mode("majority")])
-    (learned,) = simulate.simulate(plan(8, "lognormal:0.005,0.3", grace=-1), [Mode("majority")])
+    (without,) = forecast.compare(jitter, [Mode("majority")])
+    (learned,) = forecast.compare(plan(8, "lognormal:0.005,0.3", grace=-1), [Mode("majority")])
     assert without["late_share"] > 0.3
     assert learned["late_share"] < 0.05
     assert 0 < learned["grace_seconds"] < 0.02

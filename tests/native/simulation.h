@@ -54,7 +54,41 @@ class Simulation {
   std::uint64_t overtakings() const { return overtakings_; }
 
  private:
-  struct Rank;
+  struct Rank {
+    enum class Doing {
+      kComputing,
+      kWaiting,
+      kApplying,
+      kFlushing,
+      kLeaving,
+      kDone,
+      kFailed,  // has learned that the job is lost
+      kDead,
+    };
+    static constexpr const char* kNames[] = {"computes", "waits", "applies", "flushes",
+                                             "leaves",   "done",  "failed",  "dead"};
+
+    int rank = 0;
+    std::unique_ptr<Transport> transport;
+    std::unique_ptr<Progress> progress;
+    std::shared_ptr<Channel> channel;
+    Doing doing = Doing::kComputing;
+    bool due = true;  // something may move now
+    bool flush_begun = false;
+    bool left = false;
+    double until = 0;          // of kComputing, kApplying and kLeaving
+    double stopped_until = 0;  // the whole process
+    double called_at = 0;      // of kWaiting
+    int epoch = 0;
+    int step = 0;
+    std::uint64_t all_steps = 0;
+    int steps_of_epoch = 0;
+    int to_apply = 0;
+    int results = 0;
+    std::uint64_t next_round = 0;  // all rounds before it are applied
+  };
+  // The rank that a planted mistake happens to.
+  static constexpr int kPlantRank = 1;
   enum class Chore { kChangeMode, kStop, kCrash };
 
   void violate(const std::string& what);
