@@ -12,9 +12,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hvd_partial import bench, check, explain, search_switch
+from hvd_partial import bench, check, explain, search_switch, simulate
 
-COMMANDS = (check, bench, explain, search_switch)
+COMMANDS = (check, bench, simulate, explain, search_switch)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,6 +1,7 @@
 # Copyright 2026 The hvd_partial authors.
 # SPDX-License-Identifier: Apache-2.0
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 ABI_VERSION: int
@@ -18,6 +19,22 @@ def next_notice(seconds: float) -> tuple[int, str] | None: ...
 def write_flight_record(reason: str) -> str: ...
 def engine_stats() -> dict[str, int]: ...
 def transports() -> list[str]: ...
+def simulate(
+    *,
+    ranks: int,
+    mode: tuple[int, int, int],
+    max_lag: int,
+    grace_seconds: float,
+    message_seconds: float,
+    reduce_seconds: float,
+    apply_seconds: float,
+    contributions: int,
+    compute_seconds: float,
+    delays: Sequence[tuple[int, float, float]],
+    recorded: Sequence[Sequence[float]],
+    seed: int,
+    progress: Callable[[float], None] | None,
+) -> dict[str, Any]: ...
 
 class Channel:
     def __init__(

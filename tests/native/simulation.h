@@ -5,15 +5,21 @@
 #define HVD_PARTIAL_TESTS_SIMULATION_H_
 
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
+#include <queue>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/channel.h"
 #include "engine/progress.h"
+#include "event_log.h"
+#include "ledger.h"
+#include "scenario.h"
+#include "simulation/trace.h"
 #include "transport/in_process_transport.h"
 
 namespace hvd_partial {
@@ -27,58 +33,73 @@ class SimulatedClock final : public Clock {
   double now_ = 0;
 };
 
-// What one simulated job does; everything else is drawn from the seed.
-struct Scenario {
-  std::uint64_t seed = 0;
-  int ranks = 2;
-  Mode mode;
-  bool mode_changes = false;
-  bool latest_only = false;
-  bool weighted = false;      // halve the weight for each round late
-  bool early_leaver = false;  // one rank leaves in the middle
-  int max_lag = 8;
-  int epochs = 2;  // a flush ends each
-  int steps = 6;   // of a rank and an epoch, give or take
-  double step_seconds = 0.1;
-  double delay_seconds = 0.3;      // largest injected delay of a step
-  double message_seconds = 0.001;  // largest delay of a message
-  double grace_seconds = -1;
-
-  static Scenario draw(std::uint64_t seed);
-  std::string describe() const;
-};
-
 // Runs the real engine, without its threads, on simulated time: messages
-// arrive when the seed says, computations end when the seed says, and after
-// every event the invariants of docs/design.md are checked.
+// arrive when the seed says, computations end when the seed says, processes
+// stop and die, and after every event the invariants of docs/design.md are
+// checked.
 class Simulation {
  public:
   explicit Simulation(const Scenario& scenario);
   ~Simulation();
 
-  // Empty if every invariant held; else what was violated, and when.
+  // Empty if every invariant held; else what was violated, when, the command
+  // that runs it again, and the last events.
   std::string run();
 
-  std::uint64_t rounds() const { return rounds_.size(); }
-  std::uint64_t deposits() const { return deposits_; }
+  const Ledger& ledger() const { return ledger_; }
   double largest_blocked_seconds() const { return largest_blocked_; }
+  bool crashed() const { return crashed_; }
+  std::uint64_t mode_changes() const { return mode_changes_; }
+  // Messages that arrived before one which another rank had sent earlier.
+  std::uint64_t overtakings() const { return overtakings_; }
 
  private:
-  struct Rank;
-  struct Deposit {
-    std::uint64_t applied = 0;  // rounds that the weights had seen
-    bool full_weight = false;
-    std::vector<double> values;
+  struct Rank {
+    enum class Doing {
+      kComputing,
+      kWaiting,
+      kApplying,
+      kFlushing,
+      kLeaving,
+      kDone,
+      kFailed,  // has learned that the job is lost
+      kDead,
+    };
+    static constexpr const char* kNames[] = {"computes", "waits", "applies", "flushes",
+                                             "leaves",   "done",  "failed",  "dead"};
+
+    int rank = 0;
+    std::unique_ptr<Transport> transport;
+    std::unique_ptr<Progress> progress;
+    std::shared_ptr<Channel> channel;
+    Doing doing = Doing::kComputing;
+    bool due = true;  // something may move now
+    bool flush_begun = false;
+    bool left = false;
+    double until = 0;          // of kComputing, kApplying and kLeaving
+    double stopped_until = 0;  // the whole process
+    double called_at = 0;      // of kWaiting
+    int epoch = 0;
+    int step = 0;
+    std::uint64_t all_steps = 0;
+    int steps_of_epoch = 0;
+    int to_apply = 0;
+    int results = 0;
+    std::uint64_t next_round = 0;  // all rounds before it are applied
   };
-  struct RoundRecord {
-    std::vector<double> values;
-    double weight = 0;
-    std::vector<std::int32_t> contributions_of;
-    Mode mode;
-  };
+  // The rank that a planted mistake happens to.
+  static constexpr int kPlantRank = 1;
+  enum class Chore { kChangeMode, kStop, kCrash };
 
   void violate(const std::string& what);
-  bool step_engines();
+  void log(int rank, const char* what);
+  void log(EventLog::Event event);
+  double message_delay(int from, int to, bool control);
+
+  // Looks at a rank at that time.
+  void wake(int rank, double time);
+  void open(Rank* rank);
+  bool turn(Rank* rank);  // of engine and user; true if something moved
   bool act(Rank* rank);
   void begin_step(Rank* rank);
   void deposit(Rank* rank);
@@ -86,22 +107,38 @@ class Simulation {
   void finish(Rank* rank);
   bool collect(Rank* rank);
   void take_result(Rank* rank);
-  void check_round(const Rank& rank, const RoundHeader& header, const std::vector<double>& values);
-  void check_sums();
+  void meet_failure(Rank* rank);
+  void schedule(Chore chore);
+  void do_chores();
+  void crash();
+  bool over() const;
   double next_event() const;
+  void end();
   double uniform(double low, double high) {
     return std::uniform_real_distribution<double>(low, high)(random_);
   }
 
   const Scenario scenario_;
+  const Trace trace_;
   std::mt19937_64 random_;
   SimulatedClock clock_;
   InProcessFabric fabric_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::map<std::uint64_t, RoundRecord> rounds_;
-  std::uint64_t deposits_ = 0;
+  using Wake = std::pair<double, int>;  // time, rank
+  std::priority_queue<Wake, std::vector<Wake>, std::greater<Wake>> wakes_;
+  std::vector<std::pair<double, Chore>> chores_;
+  Ledger ledger_;
+  EventLog log_;
   double first_flush_ = kNever;  // from then on ranks may be inactive
   double largest_blocked_ = 0;
+  bool crashed_ = false;
+  std::uint64_t mode_changes_ = 0;
+  struct Arrival {
+    double time = 0;
+    int from = -1;
+  };
+  std::vector<Arrival> latest_arrival_;  // by receiver
+  std::uint64_t overtakings_ = 0;
   std::string violation_;
 };
 

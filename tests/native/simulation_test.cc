@@ -1,43 +1,116 @@
 // Copyright 2026 The hvd_partial authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Invariants I1 to I6 of docs/design.md over many schedules. A failing seed
-// is named in the message; HVD_PARTIAL_SEED=<seed> runs that one alone.
+// Invariants I1 to I7 of docs/design.md over many schedules. What a failing
+// seed prints has the command that runs it alone: with HVD_PARTIAL_SEED set,
+// the tests of many schedules run that one only.
 
 #include "simulation.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <ostream>
+#include <regex>
+#include <string>
+#include <vector>
 
 namespace hvd_partial {
 namespace {
 
 // Under a sanitizer everything is ten times slower, and here is one thread
 // only: what it could find, a few hundred schedules show as well.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t kSchedules = 300;
+#ifdef HVD_PARTIAL_SANITIZED
+constexpr std::uint64_t kSchedulesOfShard = 20;
+constexpr std::uint64_t kModeChangeSchedules = 50;
 #else
-constexpr std::uint64_t kSchedules = 3000;
+constexpr std::uint64_t kSchedulesOfShard = 1000;
+constexpr std::uint64_t kModeChangeSchedules = 1000;
 #endif
+constexpr int kShards = 20;
 
-TEST(Simulation, InvariantsHoldInEverySchedule) {
-  std::uint64_t first = 1, last = kSchedules;
-  if (const char* seed = std::getenv("HVD_PARTIAL_SEED"))
-    first = last = std::strtoull(seed, nullptr, 10);
-  std::uint64_t rounds = 0, deposits = 0;
+std::optional<std::uint64_t> seed_to_replay() {
+  const char* seed = std::getenv("HVD_PARTIAL_SEED");
+  if (seed == nullptr) return std::nullopt;
+  return std::strtoull(seed, nullptr, 10);
+}
+
+// In parts, so that ctest runs several at a time.
+class Schedules : public testing::TestWithParam<int> {};
+
+TEST_P(Schedules, InvariantsHold) {
+  const auto replayed = seed_to_replay();
+  const std::uint64_t first = replayed.value_or(1 + GetParam() * kSchedulesOfShard);
+  const std::uint64_t last = replayed.value_or(first + kSchedulesOfShard - 1);
+  std::uint64_t rounds = 0, deposits = 0, crashes = 0, overtakings = 0, changes = 0;
+  int largest = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
-    Simulation simulation(Scenario::draw(seed));
-    ASSERT_EQ(simulation.run(), "") << "replay: HVD_PARTIAL_SEED=" << seed << " simulation_test";
-    rounds += simulation.rounds();
-    deposits += simulation.deposits();
+    Scenario scenario = Scenario::draw(seed);
+    scenario.replayed_by = "Seeds/Schedules.InvariantsHold/0";
+    Simulation simulation(scenario);
+    const std::string violation = simulation.run();
+    if (!violation.empty()) FAIL() << violation;
+    rounds += simulation.ledger().rounds();
+    deposits += simulation.ledger().deposits();
+    crashes += simulation.crashed() ? 1 : 0;
+    overtakings += simulation.overtakings();
+    changes += simulation.mode_changes();
+    largest = std::max(largest, scenario.ranks);
   }
-  if (first != last) {
-    EXPECT_GT(rounds, 10 * kSchedules) << "the schedules do too little to show anything";
+  std::printf(
+      "%llu schedules to %d ranks: %llu rounds, %llu deposits, %llu deaths, %llu mode changes, "
+      "%llu messages overtaken\n",
+      static_cast<unsigned long long>(last - first + 1), largest,
+      static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(deposits),
+      static_cast<unsigned long long>(crashes), static_cast<unsigned long long>(changes),
+      static_cast<unsigned long long>(overtakings));
+  if (replayed) return;
+  EXPECT_GT(rounds, 8 * kSchedulesOfShard) << "the schedules do too little to show anything";
+  EXPECT_GT(crashes, kSchedulesOfShard / 30);
+  EXPECT_GT(changes, kSchedulesOfShard);
+  EXPECT_GT(overtakings, kSchedulesOfShard);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Schedules, testing::Range(0, kShards));
+
+// Whoever asks for a mode, and whenever: it is in force from the same round on
+// for all ranks. Compared here once more, without the ledger's help.
+TEST(ModeChanges, ComeIntoForceAtTheSameRoundOnAllRanks) {
+  const auto replayed = seed_to_replay();
+  const std::uint64_t first = replayed.value_or(1);
+  const std::uint64_t last = replayed.value_or(kModeChangeSchedules);
+  std::uint64_t switches = 0;
+  for (std::uint64_t seed = first; seed <= last; ++seed) {
+    Scenario scenario = Scenario::draw(seed);
+    scenario.replayed_by = "ModeChanges.ComeIntoForceAtTheSameRoundOnAllRanks";
+    scenario.ranks = 2 + static_cast<int>(seed % 8);
+    scenario.mode = {ModeKind::kSync};
+    scenario.delays = {{DelaySource::Kind::kLogNormal, 0.05, 1}};
+    scenario.latest_only = false;
+    scenario.early_leaver = false;
+    scenario.crash_rank = -1;
+    scenario.steps = 10;
+    scenario.mode_change_seconds = 0.05 * static_cast<double>(1 + seed % 4);
+    Simulation simulation(scenario);
+    const std::string violation = simulation.run();
+    if (!violation.empty()) FAIL() << violation;
+    const auto& modes = simulation.ledger().modes_of(0);
+    for (int rank = 1; rank < scenario.ranks; ++rank) {
+      ASSERT_EQ(simulation.ledger().modes_of(rank), modes)
+          << "rank " << rank << " differs from rank 0; replay: " << scenario.replay_command();
+    }
+    for (std::size_t i = 1; i < modes.size(); ++i) {
+      switches += modes[i].second != modes[i - 1].second ? 1 : 0;
+    }
   }
-  std::printf("%llu schedules, %llu rounds, %llu deposits\n",
-              static_cast<unsigned long long>(last - first + 1),
-              static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(deposits));
+  std::printf("%llu schedules, %llu switches\n", static_cast<unsigned long long>(last - first + 1),
+              static_cast<unsigned long long>(switches));
+  if (!replayed) {
+    EXPECT_GT(switches, 5 * kModeChangeSchedules);
+  }
 }
 
 // I6: in solo a call takes the time of the communication, however long the
@@ -51,7 +124,7 @@ TEST(Simulation, SoloNeverWaitsForAnotherRanksThread) {
     scenario.max_lag = 1000;  // a full ring would be a reason to wait
     scenario.epochs = 1;
     scenario.steps = 12;
-    scenario.delay_seconds = 5;
+    scenario.delays = {{DelaySource::Kind::kOneRandom, 5, 0}};
     Simulation simulation(scenario);
     ASSERT_EQ(simulation.run(), "");
     // To the coordinator and back, and then every step of the exchange (of
@@ -71,10 +144,69 @@ TEST(Simulation, SyncWaitsForTheLast) {
   scenario.mode = {ModeKind::kSync};
   scenario.epochs = 1;
   scenario.steps = 12;
-  scenario.delay_seconds = 5;
+  scenario.delays = {{DelaySource::Kind::kOneRandom, 5, 0}};
   Simulation simulation(scenario);
   ASSERT_EQ(simulation.run(), "");
   EXPECT_GT(simulation.largest_blocked_seconds(), 0.5);
+}
+
+struct Mistake {
+  Plant plant;
+  const char* found;
+
+  friend void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.found; }
+};
+
+Scenario planted(Plant plant) {
+  Scenario scenario;
+  scenario.seed = 12;
+  scenario.ranks = 4;
+  scenario.mode = {ModeKind::kSync};
+  scenario.replayed_by = "Simulation.SyncWaitsForTheLast";
+  scenario.plant = plant;
+  if (plant == Plant::kDeafSurvivor || plant == Plant::kOtherCulprit) {
+    scenario.crash_rank = 2;
+    scenario.crash_seconds = 0.35;
+  }
+  return scenario;
+}
+
+class PlantedMistakes : public testing::TestWithParam<Mistake> {};
+
+TEST_P(PlantedMistakes, AreFoundAndReportedWithSeedCommandAndLog) {
+  Simulation simulation(planted(GetParam().plant));
+  const std::string report = simulation.run();
+  EXPECT_EQ(report.rfind(GetParam().found, 0), 0u) << report;
+  EXPECT_NE(report.find("of seed 12: 4 ranks, sync, replay"), std::string::npos) << report;
+  const std::size_t command = report.find("\n  replay: HVD_PARTIAL_SEED=12 ");
+  ASSERT_NE(command, std::string::npos) << report;
+  const std::string line = report.substr(command, report.find('\n', command + 1) - command);
+  EXPECT_NE(line.find("simulation_test --gtest_filter='Simulation.SyncWaits"), std::string::npos)
+      << report;
+  // Time, rank, event.
+  const std::regex event(R"(\n +\d+\.\d{6} s  rank  [0-3]  calls allreduce at step \d+\n)");
+  EXPECT_TRUE(std::regex_search(report, event)) << report;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Simulation, PlantedMistakes,
+    testing::Values(Mistake{Plant::kOtherSum, "I2: rank 1 sees another round 1"},
+                    Mistake{Plant::kOtherMode, "I2: "}, Mistake{Plant::kForgottenDeposit, "I1: "},
+                    Mistake{Plant::kShortQuorum, "I3: round 1 in mode sync has 3 contributors"},
+                    Mistake{Plant::kLongLag, "I4: rank 1 lags by "},
+                    Mistake{Plant::kSleeper, "I5: nothing will ever happen again"},
+                    Mistake{Plant::kDeafSurvivor, "I7: "},
+                    Mistake{Plant::kOtherCulprit, "I7: rank "}));
+
+// Without a mistake the same scenarios pass.
+TEST(Simulation, NoMistakeIsFoundWhereThereIsNone) {
+  EXPECT_EQ(Simulation(planted(Plant::kNone)).run(), "");
+  Scenario scenario = planted(Plant::kNone);
+  scenario.crash_rank = 2;
+  scenario.crash_seconds = 0.35;
+  Simulation simulation(scenario);
+  EXPECT_EQ(simulation.run(), "");
+  EXPECT_TRUE(simulation.crashed());
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "capi/hvd_partial.h"
+#include "python/simulation.h"
 
 namespace py = pybind11;
 
@@ -354,6 +355,7 @@ PYBIND11_MODULE(_engine, module) {
   module.def("write_flight_record", &write_flight_record, py::arg("reason"));
   module.def("engine_stats", &engine_stats);
   module.def("transports", &transports);
+  hvd_partial::add_simulation(&module);
 
   py::class_<Channel>(module, "Channel")
       .def(py::init<const std::string&, const std::vector<std::int64_t>&,
