@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How well the rules of the straggler detector do on labelled synthetic traces.
 
-  python -m benchmarks.straggler_detector
-  python -m benchmarks.straggler_detector --write docs/stragglers.md
+python -m benchmarks.straggler_detector
+python -m benchmarks.straggler_detector --write docs/stragglers.md
 """
 
 from __future__ import annotations

@@ -157,10 +157,10 @@ class OnPlateau(_Once):
         if seen.loss is None:
             return False
         # Not a number is no improvement.
-        if self.best is None or seen.loss < self.best - self.min_delta:
-            if math.isfinite(seen.loss):
-                self.best, self.waited = seen.loss, 0
-                return False
+        better = self.best is None or seen.loss < self.best - self.min_delta
+        if better and math.isfinite(seen.loss):
+            self.best, self.waited = seen.loss, 0
+            return False
         self.waited += 1
         return self.waited >= self.patience
 
@@ -259,10 +259,7 @@ class Greedy(_Online):
         if self._on_detour:
             self.detour += seen.contributions - self._seen
         self._seen = seen.contributions
-        decision = super().decide(
-            replace(seen, contributions=max(0, seen.contributions - self.detour))
-        )
-        return decision
+        return super().decide(replace(seen, contributions=max(0, seen.contributions - self.detour)))
 
     def elsewhere(self, mode: Mode) -> Decision:
         self._on_detour = False

@@ -78,9 +78,7 @@ class Schedule:
         """Sync for this share of the workload, then async: Sync-Switch's."""
         number_given = isinstance(fraction, int | float) and not isinstance(fraction, bool)
         if not number_given or not 0 <= fraction <= 1:
-            raise InvalidArgumentError(
-                f"bsp_fraction={fraction!r}: must be 0 to 1, e.g. 0.0625"
-            )
+            raise InvalidArgumentError(f"bsp_fraction={fraction!r}: must be 0 to 1, e.g. 0.0625")
         return cls([("sync", float(fraction)), ("async", None)])
 
     @property

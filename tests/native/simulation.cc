@@ -44,6 +44,7 @@ Scenario Scenario::draw(std::uint64_t seed) {
   scenario.latest_only = random() % 5 == 0;
   scenario.weighted = random() % 2 == 0;
   scenario.early_leaver = random() % 4 == 0;
+  scenario.exclusions = seed % 5 == 0;
   scenario.max_lag = 1 + random() % 8;
   scenario.epochs = 1 + random() % 3;
   scenario.steps = 1 + random() % 10;
@@ -53,10 +54,16 @@ Scenario Scenario::draw(std::uint64_t seed) {
   return scenario;
 }
 
+Mode Scenario::decided_after(std::uint64_t round) const {
+  std::mt19937_64 random(seed * 1000003 + round);
+  return random() % 2 == 0 ? Mode{ModeKind::kSync} : Mode{ModeKind::kQuorum, ranks};
+}
+
 std::string Scenario::describe() const {
   std::ostringstream text;
   text << "seed " << seed << ": " << ranks << " ranks, " << to_string(mode)
-       << (mode_changes ? ", mode changes" : "") << (latest_only ? ", latest" : ", replay")
+       << (mode_changes ? ", mode changes" : "") << (decisions ? ", decisions" : "")
+       << (exclusions ? ", exclusions" : "") << (latest_only ? ", latest" : ", replay")
        << (weighted ? ", weighted" : "") << (early_leaver ? ", one leaves early" : "")
        << ", max_lag " << max_lag << ", " << epochs << " epochs of about " << steps
        << " steps, delays to " << delay_seconds << " s, messages to " << message_seconds
@@ -161,6 +168,14 @@ void Simulation::deposit(Rank* rank) {
   if (scenario_.mode_changes && random_() % 8 == 0) {
     if (!rank->channel->set_mode(draw_mode(&random_, scenario_.ranks)).ok()) violate("set_mode");
   }
+  if (scenario_.exclusions && random_() % 8 == 0) {
+    std::vector<int> excluded;
+    for (int other = 0; other < scenario_.ranks; ++other) {
+      if (random_() % 3 == 0) excluded.push_back(other);
+    }
+    if (static_cast<int>(excluded.size()) == scenario_.ranks) excluded.pop_back();
+    if (!rank->channel->exclude(excluded, /*drop=*/false).ok()) violate("exclude");
+  }
   Deposit record;
   record.applied = rank->next_round;
   record.full_weight = !scenario_.weighted || full_weights(rank->channel->stats().mode);
@@ -214,7 +229,12 @@ void Simulation::check_round(const Rank& rank, const RoundHeader& header,
     }
     return;
   }
-  if (clock_.now() < first_flush_) {  // I3; afterwards ranks may have stopped counting
+  if (scenario_.decisions && header.round > 0 &&
+      header.mode != scenario_.decided_after(header.round - 1)) {
+    violate("round " + std::to_string(header.round) + " is not in the mode decided after the last");
+  }
+  if (clock_.now() < first_flush_ &&
+      !scenario_.exclusions) {  // I3; afterwards ranks may have stopped counting
     const int required = required_ranks(record.mode, scenario_.ranks);
     if (header.contributors < required) {
       violate("I3: round " + std::to_string(header.round) + " in mode " + to_string(record.mode) +
@@ -240,7 +260,12 @@ void Simulation::take_result(Rank* rank) {
   if (!scenario_.latest_only && header->total_contributions != rank->contributions) {
     violate("contributions do not add up on rank " + std::to_string(rank->rank));
   }
+  const std::uint64_t round = header->round;
   if (!rank->channel->release(1).ok()) violate("release failed");
+  if (scenario_.decisions &&
+      !rank->channel->decide(round + 1, scenario_.decided_after(round), {}, false).ok()) {
+    violate("decide");
+  }
 }
 
 bool Simulation::collect(Rank* rank) {

@@ -33,6 +33,11 @@ struct Scenario {
   int ranks = 2;
   Mode mode;
   bool mode_changes = false;
+  // Every rank decides after each round for a mode that waits for everybody,
+  // a function of seed and round, as a policy would: in force from the next
+  // round on.
+  bool decisions = false;
+  bool exclusions = false;  // ranks are excluded and admitted at random
   bool latest_only = false;
   bool weighted = false;      // halve the weight for each round late
   bool early_leaver = false;  // one rank leaves in the middle
@@ -44,6 +49,7 @@ struct Scenario {
   double message_seconds = 0.001;  // largest delay of a message
   double grace_seconds = -1;
 
+  Mode decided_after(std::uint64_t round) const;
   static Scenario draw(std::uint64_t seed);
   std::string describe() const;
 };

@@ -17,8 +17,10 @@ namespace {
 // only: what it could find, a few hundred schedules show as well.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr std::uint64_t kSchedules = 300;
+constexpr std::uint64_t kSwitchSchedules = 100;
 #else
 constexpr std::uint64_t kSchedules = 3000;
+constexpr std::uint64_t kSwitchSchedules = 1000;
 #endif
 
 TEST(Simulation, InvariantsHoldInEverySchedule) {
@@ -75,6 +77,25 @@ TEST(Simulation, SyncWaitsForTheLast) {
   Simulation simulation(scenario);
   ASSERT_EQ(simulation.run(), "");
   EXPECT_GT(simulation.largest_blocked_seconds(), 0.5);
+}
+
+// All ranks switch at the same round, and at the next one, however late their
+// steps and their messages are: every rank decides after each round.
+TEST(Simulation, DecisionsAreInForceAtTheNextRoundOnAllRanks) {
+  std::uint64_t rounds = 0;
+  for (std::uint64_t seed = 1; seed <= kSwitchSchedules; ++seed) {
+    Scenario scenario = Scenario::draw(seed);
+    scenario.mode = {ModeKind::kSync};
+    scenario.decisions = true;
+    scenario.mode_changes = scenario.exclusions = scenario.early_leaver = false;
+    scenario.latest_only = false;
+    // With one epoch nobody flushes before the end: a rank that does counts no more.
+    scenario.epochs = 1;
+    Simulation simulation(scenario);
+    ASSERT_EQ(simulation.run(), "") << "seed " << seed;
+    rounds += simulation.rounds();
+  }
+  EXPECT_GT(rounds, 3 * kSwitchSchedules);
 }
 
 }  // namespace

@@ -105,9 +105,7 @@ def test_nothing_happens_in_asynchronous_phases(name: str) -> None:
 
 @given(
     name=st.sampled_from(sorted(ONLINE)),
-    steps=st.lists(
-        st.tuples(st.integers(1, SIZE), st.sets(st.integers(0, SIZE - 1))), max_size=60
-    ),
+    steps=st.lists(st.tuples(st.integers(1, SIZE), st.sets(st.integers(0, SIZE - 1))), max_size=60),
     cut=st.integers(0, 60),
 )
 def test_restored_policies_go_on_alike(name, steps, cut) -> None:

@@ -33,9 +33,7 @@ def test_every_phase_gets_its_share(parts: list[int]) -> None:
     """Counted one by one, as contributions are, however shares are rounded."""
     total = sum(parts)
     modes = ["sync", "async", "majority", "quorum(2)"]
-    schedule = Schedule(
-        [(modes[i % 4], part / total) for i, part in enumerate(parts)], size=4
-    )
+    schedule = Schedule([(modes[i % 4], part / total) for i, part in enumerate(parts)], size=4)
     counts = [0] * len(parts)
     for done in range(total):
         counts[schedule.index_at(done / total)] += 1

@@ -46,6 +46,7 @@ struct ChannelStats {
   std::uint64_t deposits = 0;
   std::uint64_t late_deposits = 0;
   std::uint64_t skipped = 0;
+  std::uint64_t dropped = 0;  // of this rank, while it was excluded
   std::uint64_t missed = 0;
   int lag = 0;
   int largest_lag = 0;
@@ -55,6 +56,7 @@ struct ChannelStats {
   double grace_seconds = -1;  // in force; known on rank 0 only
   Mode mode;
   std::vector<double> compute_seconds_of;
+  std::vector<int> excluded;  // from the last round joined here
 };
 
 // What a channel needs of the engine it belongs to; thread-safe.
@@ -94,6 +96,11 @@ class Channel {
   Status begin_flush();
   Status leave();
   Status set_mode(const Mode& mode);
+  // No round waits for these ranks any more; empty: for all again.
+  Status exclude(const std::vector<int>& ranks, bool drop);
+  // What every rank decides alike; see Decide.
+  Status decide(std::uint64_t number, const Mode& mode, const std::vector<int>& excluded,
+                bool drop);
   ChannelStats stats();
   std::optional<ChannelId> id();
 
@@ -103,7 +110,7 @@ class Channel {
   void on_rejected(const std::string& reason);
   // What the coordinator, where it is on this rank, waits at present.
   void set_grace_seconds(double seconds) { grace_seconds_.store(seconds); }
-  void on_members(const std::vector<std::uint64_t>& bits);
+  void on_members(const Members& message);
   Status on_activate(const Activate& message);
   // Moves the present round on. True if anything happened.
   bool advance();
@@ -127,6 +134,9 @@ class Channel {
   void note_return(int* available, bool* flushed);
   Result& result(int index) { return ring_[(ring_head_ + index) % ring_.size()]; }
   void drop_results(int count);
+
+  // The ranks' bits; or what is wrong with the ranks.
+  Status to_bits(const std::vector<int>& ranks, std::vector<std::uint64_t>* bits) const;
 
   bool try_join();
   void publish();
@@ -165,6 +175,8 @@ class Channel {
   double called_at_ = -1;       // end of the last deposit, until wait() returns
   double returned_at_ = -1;     // when wait() returned
   std::vector<double> compute_seconds_of_;
+  std::vector<int> excluded_;
+  std::uint64_t dropped_ = 0;
   std::atomic<double> grace_seconds_{-1};
 
   // The progress thread's own.
@@ -173,9 +185,12 @@ class Channel {
   struct MembersFrom {
     std::uint64_t round;
     std::vector<int> members;
+    std::vector<int> excluded;
+    bool drop = false;  // what this rank gives, because it is among them
   };
   std::vector<MembersFrom> coming_members_;  // announced, for rounds not joined yet
   std::uint64_t activated_rounds_ = 0;
+  bool drop_own_ = false;
   Snapshot own_;
   std::uint8_t* reducing_ = nullptr;
   RoundHeader header_;

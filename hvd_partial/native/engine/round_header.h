@@ -21,10 +21,12 @@ struct RoundHeader {
   int contributions = 0;
   int contributors = 0;
   int skipped = 0;
+  int dropped = 0;
   double weight = 0;
   double divisor = 1;
   std::uint64_t total_contributions = 0;
   std::vector<std::int32_t> contributions_of;  // by rank
+  std::vector<std::int32_t> dropped_of;        // by rank
   std::vector<double> compute_seconds_of;      // by rank
 };
 
@@ -33,7 +35,7 @@ struct RoundHeader {
 // everybody. (A sum with zeros is exact.)
 class HeaderBlock {
  public:
-  static constexpr std::size_t kNumbersPerRank = 4;
+  static constexpr std::size_t kNumbersPerRank = 5;
   static std::size_t elements(int size) { return kNumbersPerRank * size; }
 
   static void write(double* block, int size, int rank, const Snapshot& own,
@@ -44,10 +46,11 @@ class HeaderBlock {
     mine[1] = own.weight;
     mine[2] = compute_seconds;
     mine[3] = own.skipped;
+    mine[4] = own.dropped;
   }
 
   static void read(const double* block, int size, RoundHeader* header) {
-    header->contributions = header->contributors = header->skipped = 0;
+    header->contributions = header->contributors = header->skipped = header->dropped = 0;
     header->weight = 0;
     for (int rank = 0; rank < size; ++rank) {
       const double* entry = block + kNumbersPerRank * rank;
@@ -57,6 +60,8 @@ class HeaderBlock {
       header->weight += entry[1];
       header->skipped += static_cast<int>(entry[3]);
       header->contributions_of[rank] = contributions;
+      header->dropped_of[rank] = static_cast<std::int32_t>(entry[4]);
+      header->dropped += header->dropped_of[rank];
       header->compute_seconds_of[rank] = entry[2];
     }
   }

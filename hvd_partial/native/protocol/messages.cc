@@ -12,7 +12,7 @@ namespace {
 
 // Raised by one whenever a message changes, so that ranks of different builds
 // refuse each other instead of misreading.
-constexpr std::uint8_t kWireVersion = 1;
+constexpr std::uint8_t kWireVersion = 2;
 constexpr std::uint32_t kMaxMemberWords = 1u << 10;
 
 void put_mode(ByteWriter* out, const Mode& mode) {
@@ -27,6 +27,20 @@ Mode get_mode(ByteReader* in) {
   mode.quorum = in->get<std::int32_t>();
   mode.seed = in->get<std::uint64_t>();
   return mode;
+}
+
+void put_bits(ByteWriter* out, const std::vector<std::uint64_t>& bits) {
+  out->put(static_cast<std::uint32_t>(bits.size()));
+  for (std::uint64_t word : bits) out->put(word);
+}
+
+// False leaves bytes over: not well-formed.
+bool get_bits(ByteReader* in, std::vector<std::uint64_t>* bits) {
+  const auto words = in->get<std::uint32_t>();
+  if (words > kMaxMemberWords) return false;
+  bits->reserve(words);
+  for (std::uint32_t i = 0; i < words && in->ok(); ++i) bits->push_back(in->get<std::uint64_t>());
+  return true;
 }
 
 // One put/get pair for each message, in one place, so that they stay alike.
@@ -63,6 +77,30 @@ void put(ByteWriter* out, const SetMode& m) {
 void get(ByteReader* in, SetMode* m) {
   m->channel = in->get<ChannelId>();
   m->mode = get_mode(in);
+}
+
+void put(ByteWriter* out, const Exclude& m) {
+  out->put(m.channel);
+  put_bits(out, m.bits);
+  out->put(static_cast<std::uint8_t>(m.drop));
+}
+void get(ByteReader* in, Exclude* m) {
+  m->channel = in->get<ChannelId>();
+  if (get_bits(in, &m->bits)) m->drop = in->get<std::uint8_t>() != 0;
+}
+
+void put(ByteWriter* out, const Decide& m) {
+  out->put(m.channel);
+  out->put(m.number);
+  put_mode(out, m.mode);
+  put_bits(out, m.excluded);
+  out->put(static_cast<std::uint8_t>(m.drop));
+}
+void get(ByteReader* in, Decide* m) {
+  m->channel = in->get<ChannelId>();
+  m->number = in->get<std::uint64_t>();
+  m->mode = get_mode(in);
+  if (get_bits(in, &m->excluded)) m->drop = in->get<std::uint8_t>() != 0;
 }
 
 void put(ByteWriter* out, const Flush& m) { out->put(m.channel); }
@@ -103,15 +141,15 @@ void get(ByteReader* in, ChannelRejected* m) {
 
 void put(ByteWriter* out, const Members& m) {
   out->put(m.channel);
-  out->put(static_cast<std::uint32_t>(m.bits.size()));
-  for (std::uint64_t word : m.bits) out->put(word);
+  put_bits(out, m.bits);
+  put_bits(out, m.excluded);
+  out->put(static_cast<std::uint8_t>(m.drop));
 }
 void get(ByteReader* in, Members* m) {
   m->channel = in->get<ChannelId>();
-  const auto words = in->get<std::uint32_t>();
-  if (words > kMaxMemberWords) return;  // leaves bytes over: not well-formed
-  m->bits.reserve(words);
-  for (std::uint32_t i = 0; i < words && in->ok(); ++i) m->bits.push_back(in->get<std::uint64_t>());
+  if (get_bits(in, &m->bits) && get_bits(in, &m->excluded)) {
+    m->drop = in->get<std::uint8_t>() != 0;
+  }
 }
 
 void put(ByteWriter* out, const Activate& m) {
