@@ -362,9 +362,11 @@ TEST_F(CoordinatorTest, GraceAndDrawsAreAmongThoseThatCount) {
   expect_activated(everybody());
   send(0, SetMode{kChannel, {ModeKind::kDesignated, 0, 7}});
   for (int i = 0; i < 20; ++i) {
+    const int drawn = designated_rank(7, round_, {0, 1});
     call(2);
+    call(1 - drawn);
     expect_nothing();
-    call(designated_rank(7, round_, {0, 1}));
+    call(drawn);
     expect_activated(everybody());
   }
 }
