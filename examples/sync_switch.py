@@ -3,7 +3,7 @@
 """Sync-Switch on handwritten digits: BSP, ASP, and BSP for a part of the training, then ASP.
 
   python -m examples.sync_switch
-  python -m examples.sync_switch --bsp-fraction 0.5 --scenarios transient --policies baseline elastic
+  python -m examples.sync_switch --scenarios transient --policies baseline greedy elastic adaptive
   python -m examples.sync_switch --json sync_switch.json --picture sync_switch.png
 
 BSP is mode sync. ASP is mode async: a round starts with any rank, and every gradient counts fully,
