@@ -41,7 +41,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", nargs="*", choices=["cost", "policies", "accuracy"], default=[])
+    parser.add_argument("what", nargs="*", help="cost, policies, accuracy")
     parser.add_argument("--np", type=int, nargs="+", default=[4])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--learning-rate", type=float, default=0.2)
@@ -52,7 +52,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tables", type=Path, default=TABLES)
     parser.add_argument("--only-tables", action="store_true")
     parser.add_argument("--timeout", type=float, default=3600.0)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    for what in options.what:
+        if what not in ("cost", "policies", "accuracy"):
+            parser.error(f"{what}: must be cost, policies or accuracy")
+    return options
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Journal:
 
         A line that was cut off in a crash is passed over.
         """
-        found: dict[str, Any] | None = None
+        kept: list[dict[str, Any]] = []
         if iterations > 0 and self._path.exists():
             for line in self._path.read_text().splitlines():
                 try:
@@ -38,13 +38,13 @@ class Journal:
                     count = int(entry["iterations"])
                 except (ValueError, KeyError, TypeError):
                     continue
-                if count <= iterations and (found is None or count >= found["iterations"]):
-                    found = entry
+                if count <= iterations:
+                    kept.append(entry)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         partial = self._path.with_name(self._path.name + ".new")
-        partial.write_text("" if found is None else json.dumps(found) + "\n")
+        partial.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
         partial.replace(self._path)
-        return found
+        return kept[-1] if kept else None
 
     def write(self, iterations: int, state: dict[str, Any]) -> None:
         """After this many updates training stands so."""

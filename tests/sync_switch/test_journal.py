@@ -25,6 +25,8 @@ def test_any_count_of_updates_is_found(tmp_path: Path) -> None:
     # Training went on from there: what came after it then is forgotten.
     written(path, 4)
     assert Journal(path).resume(5) == {"iterations": 4, "contributions": 40}
+    # An older checkpoint than the one it went on from.
+    assert Journal(path).resume(2) == {"iterations": 2, "contributions": 20}
 
 
 def test_a_new_job_starts_anew(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_momentum_policies_are_numpys(legacy_keras: bool) -> None:
         for policy, part in found.items():
             assert part["modes"] == ["sync", "async"], policy
             assert part["got"] == pytest.approx(part["want"], rel=1e-4, abs=1e-6), policy
-            assert (part["changed"] > 5) == (policy != "keep")
+            assert (part["changed"] >= 3) == (policy != "keep")
             assert part["same"]
             assert part["traced again"] == 0
             assert part["left"] == [0.9, "0.9"]
@@ -38,10 +38,9 @@ def test_legacy_optimizers_have_momentum_policies_too() -> None:
 @both_kerases
 def test_rates(legacy_keras: bool) -> None:
     for found in of("rates", legacy_keras):
-        for part in found.values():
-            assert part["rounds"] > part["contributions"] / 2
-            assert part["got"] == pytest.approx(part["want"], rel=1e-3)
-            assert part["rate"] == pytest.approx(0.01)
+        assert found["rounds"] > found["contributions"] / 2
+        assert found["got"] == pytest.approx(found["want"], rel=1e-3)
+        assert found["rate"] == pytest.approx(0.01)
 
 
 @both_kerases
@@ -115,7 +114,14 @@ def test_restarted_jobs_go_on_in_the_right_mode(legacy_keras: bool) -> None:
         assert found["position"] == 5 * 12
         assert found["ramp began"] is not None and found["ramp began"] < crashed["position"]
         assert found["same"]
-        assert 0 < found["older"] < found["rounds before"]
+        # What was written down before the checkpoint is there still.
+        assert found["older"] == {
+            "error": "",
+            "iterations": 6,
+            "modes": ["sync"],
+            "position": 2 * 12,
+            "best": True,
+        }
 
 
 @both_kerases
