@@ -6,7 +6,19 @@ from __future__ import annotations
 
 import json
 
-from support import FOLDER, hvd, hvt, np, raised, run_checks, same_on_all, start, tf, weights
+from support import (
+    FOLDER,
+    LEGACY,
+    hvd,
+    hvt,
+    np,
+    raised,
+    run_checks,
+    same_on_all,
+    start,
+    tf,
+    weights,
+)
 
 from hvd_partial.sync_switch import OnPlateau
 from hvd_partial.tensorflow import _distributed
@@ -446,7 +458,7 @@ CHECKS = [
     excluded_by_hand,
     wrong_arguments,
 ]
-if keras.__version__.startswith("2."):
+if LEGACY:
     CHECKS.insert(1, legacy_momentum)
 
 if __name__ == "__main__":
