@@ -69,12 +69,10 @@ def test_all_ranks_switch_at_the_same_round(legacy_keras: bool) -> None:
 def test_online_policies_act_and_undo_themselves(legacy_keras: bool) -> None:
     for found in of("online_policies", legacy_keras):
         modes = {policy: part["modes"] for policy, part in found.items()}
-        assert modes["baseline"] == ["sync", "async"]
         assert modes["greedy"] == ["sync", "async", "sync", "async"]
         assert modes["elastic"] == ["sync", "async"]
         assert modes["adaptive"] == ["sync", "quorum(1)", "sync", "async"]
         assert {policy: part["excluded"] for policy, part in found.items()} == {
-            "baseline": [],
             "greedy": [],
             "elastic": [1],
             "adaptive": [],

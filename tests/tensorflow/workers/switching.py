@@ -245,7 +245,7 @@ def slow_rank(first, last, seconds=0.05):
 def online_policies():
     """Rank 1 is six times as slow for a while; the sync share is half of the workload."""
     found = {}
-    for policy in ("baseline", "greedy", "elastic", "adaptive"):
+    for policy in ("greedy", "elastic", "adaptive"):
         model, _ = linear(keras.optimizers.SGD(0.01), GRADIENTS[RANK])
         excluded = set()
 
