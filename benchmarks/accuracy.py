@@ -89,7 +89,9 @@ def write(path: Path, results: Sequence[Event], ranks: int) -> None:
 
 
 def key(values: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(values[name] for name in KEY)
+    # Results that were written before a field was there have its default.
+    known = Run.from_dict(values).to_dict()
+    return tuple(known[name] for name in KEY)
 
 
 def train(options: argparse.Namespace, console: Console) -> None:

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ class RoundResult:
       contributors: The ranks that have at least one contribution in it.
       included: Whether this rank's own contribution, pending until then, is in it.
       skipped: How many contributions were left out because of inf or nan.
+      dropped: How many contributions of excluded ranks were thrown away (late="drop").
       flush: Whether this round ended a flush.
       total_contributions: Of rounds 0 to `round`: the position in training, for schedules.
       compute_seconds: For each rank, seconds it computed before its last call.
@@ -47,6 +49,7 @@ class RoundResult:
     contributors: tuple[int, ...]
     included: bool
     skipped: int
+    dropped: int
     flush: bool
     total_contributions: int
     compute_seconds: tuple[float, ...]
@@ -66,6 +69,7 @@ class ChannelStats:
       late_deposits: Of these, how many were computed at least one round before the one they went
         into.
       skipped: Of these, how many were left out because of inf or nan.
+      dropped: Of these, how many were thrown away because this rank was excluded (late="drop").
       missed: Results that were replaced before they were taken (catch_up="latest" only).
       lag: Rounds published and not applied here.
       largest_lag: The largest `lag` so far; never above max_lag with catch_up="replay".
@@ -75,6 +79,7 @@ class ChannelStats:
       compute_seconds: For each rank, seconds it computed before its last call.
       grace_seconds: In force now; known on rank 0, None elsewhere.
       mode: Of the last round, e.g. "majority"; before the first one as opened.
+      excluded: Ranks that the last round did not wait for, by `exclude`.
     """
 
     rounds: int
@@ -85,6 +90,7 @@ class ChannelStats:
     deposits: int
     late_deposits: int
     skipped: int
+    dropped: int
     missed: int
     lag: int
     largest_lag: int
@@ -94,6 +100,7 @@ class ChannelStats:
     compute_seconds: tuple[float, ...]
     grace_seconds: float | None
     mode: str
+    excluded: tuple[int, ...]
 
 
 class Channel:
@@ -214,6 +221,57 @@ class Channel:
             raise InvalidArgumentError(f"{self._where()}{error}") from None
         self._native.set_mode(*parsed.to_native())
 
+    def exclude(self, ranks: Iterable[int], late: str = "count") -> None:
+        """Has rounds wait for these ranks no longer, from one round on, the same on every rank.
+
+        One rank's call is enough, also for itself. The ranks stay members: they get all results,
+        and the bound `max_lag` holds for them too. If nobody else is left (the others have left the
+        channel), rounds wait for them again.
+
+        Args:
+          ranks: All that are to be excluded from now on; none of them to wait for all again.
+          late: What becomes of their contributions: "count": each goes into the round that it comes
+            for, with the weight of a late one; "drop": it goes into none, and is counted
+            (`ChannelStats.dropped`). Then the sum of all results is that of all contributions that
+            were not dropped.
+
+        Raises:
+          InvalidArgumentError: if there is no such rank, or all are named.
+          PeerLostError, AbortedError: if the job has failed.
+          NotConnectedError: after `close()`.
+        """
+        self._native.exclude(self._ranks(ranks), self._drop(late))
+
+    def decide(
+        self,
+        number: int,
+        mode: str | Mode,
+        excluded: Iterable[int] = (),
+        late: str = "count",
+    ) -> None:
+        """Sets mode and exclusions together, for a decision that every rank makes alike.
+
+        Each rank calls it when it has seen what the decision follows from. The first call that
+        arrives is in force from the next round on; calls of the same or a smaller number, of ranks
+        that are behind, are not.
+
+        Args:
+          number: Of the decision, from 1, growing; e.g. the number of the round that it follows.
+          mode, excluded, late: See `set_mode` and `exclude`.
+
+        Raises:
+          As `exclude`.
+        """
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise InvalidArgumentError(
+                f"{self._where()}number={number!r}: must be a whole number from 1"
+            )
+        try:
+            parsed = Mode.parse(mode, self._size)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{self._where()}{error}") from None
+        self._native.decide(number, parsed.to_native(), self._ranks(excluded), self._drop(late))
+
     def stats(self) -> ChannelStats:
         """What the channel has done so far.
 
@@ -223,11 +281,13 @@ class Channel:
         facts = self._native.stats()
         mode = str(Mode.from_native(*facts.pop("mode")))
         grace = facts.pop("grace_seconds")
+        excluded = facts.pop("excluded")
         return ChannelStats(
             bytes_sent=self._bytes_sent(),
             compute_seconds=tuple(facts.pop("compute_seconds")),
             grace_seconds=grace if grace >= 0 else None,
             mode=mode,
+            excluded=tuple(rank for rank, flag in enumerate(excluded) if flag),
             **facts,
         )
 
@@ -258,16 +318,36 @@ class Channel:
             self._native.release(available)
         return results
 
+    def _ranks(self, ranks: Iterable[int]) -> list[int]:
+        try:
+            found = sorted({operator.index(rank) for rank in ranks})
+        except TypeError:
+            raise InvalidArgumentError(
+                f"{self._where()}ranks={ranks!r}: must be a list of ranks, e.g. [3]"
+            ) from None
+        if any(not 0 <= rank < self._size for rank in found):
+            raise InvalidArgumentError(
+                f"{self._where()}ranks={found}: ranks are 0 to {self._size - 1}"
+            )
+        return found
+
+    def _drop(self, late: str) -> bool:
+        if late not in ("count", "drop"):
+            raise InvalidArgumentError(f"{self._where()}late={late!r}: must be 'count' or 'drop'")
+        return late == "drop"
+
     def _where(self) -> str:
         return f"rank {self._rank}, channel {self._name!r}: "
 
 
 def _result(values: list[Array], facts: dict[str, Any]) -> RoundResult:
     contributions_of = facts.pop("contributions_of")
+    dropped = sum(facts.pop("dropped_of"))
     return RoundResult(
         values=values,
         mode=str(Mode.from_native(*facts.pop("mode"))),
         contributors=tuple(rank for rank, count in enumerate(contributions_of) if count > 0),
         compute_seconds=tuple(facts.pop("compute_seconds")),
+        dropped=dropped,
         **facts,
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from examples.digits.plan import LATE_SECONDS, Run
+from examples.digits.plan import LATE_SECONDS, TRANSIENT, Run
 from hvd_partial.tensorflow.keras.callbacks import DelayInjectionCallback, FixedRank, RandomRank
 
 # What model, Keras and exchange take of a step by themselves, about: the rest of it is slept.
@@ -26,6 +26,8 @@ class Pattern:
         if run.scenario == "random":
             return padding + RandomRank(seconds, seed=run.seed)(rank, step, size)
         if run.scenario == "last":
+            return padding + FixedRank(-1, seconds)(rank, step, size)
+        if run.scenario == TRANSIENT and run.late_steps[0] <= step < run.late_steps[1]:
             return padding + FixedRank(-1, seconds)(rank, step, size)
         return padding
 

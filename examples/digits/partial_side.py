@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +16,9 @@ from examples.digits.delays import delay_callback
 from examples.digits.pipeline import local_batches
 from examples.digits.plan import Run
 
+# Steps of the demo are few: stragglers are to be found within some of them.
+DETECTOR = {"window": 6, "in_row": 2, "stride": 2}
+
 
 class PartialSide:
     """See `side.Side`."""
@@ -22,6 +26,8 @@ class PartialSide:
     def __init__(self) -> None:
         hvd.init()
         self._optimizer: Any = None
+        self._steps = 1
+        self._switch: Any = None
         self._before: Any = None  # statistics of the optimizer's channel after the warm-up
 
     def rank(self) -> int:
@@ -41,6 +47,7 @@ class PartialSide:
 
     def wrap(self, optimizer: Any, run: Run) -> Any:
         self._run = run
+        self._switch = None
         # Tracing takes some ranks longer than others: in sync mode that makes nobody late.
         hvd.set_mode("sync")
         self._optimizer = hvd.DistributedOptimizer(
@@ -49,13 +56,30 @@ class PartialSide:
         return self._optimizer
 
     def batches(self, images: ImageSet, run: Run, steps: int) -> Any:
+        self._steps = steps
         # An epoch is over when all ranks together have made steps * size() contributions.
         return hvd.data.by_contributions(local_batches(images, run), steps, self._optimizer)
 
     def callbacks(self, run: Run) -> list[Any]:
-        return [*self.warm_up_callbacks(), delay_callback(run)]
+        callbacks = [*self._common(), delay_callback(run)]
+        if run.bsp_fraction is not None:
+            self._switch = hvd.callbacks.SyncSwitchCallback(
+                bsp_fraction=run.bsp_fraction,
+                policy=run.policy,
+                detector=DETECTOR,
+                steps_per_epoch=self._steps,
+            )
+            callbacks.append(self._switch)
+        return callbacks
 
     def warm_up_callbacks(self) -> list[Any]:
+        callbacks = self._common()
+        if self._run.bsp_fraction is not None:
+            # So that what is traced here asks for the settings of each round, as it will later.
+            callbacks.append(hvd.callbacks.SyncSwitchCallback([("sync", 1)], steps_per_epoch=1))
+        return callbacks
+
+    def _common(self) -> list[Any]:
         return [
             hvd.callbacks.BroadcastGlobalVariablesCallback(0),
             hvd.callbacks.ReplicaSyncCallback(),
@@ -87,4 +111,5 @@ class PartialSide:
             "late_share": sum(late for _, late, _ in of_ranks) / sum(deposits),
             "max_lag": max(lag for _, _, lag in of_ranks),
             "steps_of_ranks": deposits,
+            "switches": [asdict(s) for s in self._switch.switches] if self._switch else [],
         }

@@ -101,10 +101,10 @@ def train(side: Side, run: Run, images: dataset.ImageSet, report: Report) -> Non
     gc.freeze()
 
     check = ReplicaCheck(side.allgather)
+    data = side.batches(images, run, steps)
     callbacks = [*side.callbacks(run), check]
     if side.rank() == 0:
         callbacks.append(Reporter(side.contributions, lambda e: report({"event": "progress"} | e)))
-    data = side.batches(images, run, steps)
     report({"event": "start", "total": run.epochs * steps * side.size()})
     side.barrier()
     start = time.monotonic()

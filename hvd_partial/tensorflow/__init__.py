@@ -5,8 +5,8 @@
 Everything of Horovod's is here, and its own where nothing changes. Changed: `init` and `shutdown`
 (the engine with them), `DistributedOptimizer` and `DistributedGradientTape` (partial rounds),
 `broadcast_variables` (Keras 3), `elastic`. New: `partial_allreduce`, `partial_flush`, `apply`,
-`flush`, `set_mode`, `mode`, `stats`, `data`. Horovod's `PartialDistributedGradientTape` keeps its
-meaning: some layers stay local.
+`flush`, `set_mode`, `exclude`, `mode`, `stats`, `data`. Horovod's `PartialDistributedGradientTape`
+keeps its meaning: some layers stay local.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hvd_partial.errors import (
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import data, elastic
 from hvd_partial.tensorflow._broadcast import broadcast_variables
-from hvd_partial.tensorflow._info import mode, stats
+from hvd_partial.tensorflow._info import exclude, mode, stats
 from hvd_partial.tensorflow._runtime import init, set_mode, shutdown
 from hvd_partial.tensorflow.optimizer import HorovodDefaults as _Defaults
 from hvd_partial.tensorflow.optimizer import distributed_optimizer as _distributed_optimizer
@@ -98,6 +98,7 @@ _OURS = [
     "broadcast_variables",
     "data",
     "elastic",
+    "exclude",
     "flush",
     "init",
     "mode",

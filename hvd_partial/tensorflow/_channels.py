@@ -96,6 +96,8 @@ class Channel:
 
 
 _channels: dict[str, Channel] = {}
+# What exclude() was last called with here, for all channels; None: never.
+_excluded: tuple[tuple[int, ...], str] | None = None
 
 
 def open_channel(name: str, tensors: Sequence[TensorSpec], options: Options) -> Channel:
@@ -117,6 +119,8 @@ def open_channel(name: str, tensors: Sequence[TensorSpec], options: Options) -> 
     if known_channel is None:
         _open(_runtime.connect(), wanted)
         _channels[name] = wanted
+        if _excluded is not None:
+            wanted.engine_channel().exclude(*_excluded)
         return wanted
     if (known_channel.tensors, known_channel.options) != (wanted.tensors, wanted.options):
         raise InvalidArgumentError(
@@ -141,6 +145,15 @@ def leave(name: str) -> None:
             channel.engine_channel().leave()
 
 
+def exclude(ranks: Sequence[int], late: str, only: Channel | None) -> None:
+    """For one channel, or for all, those opened later included."""
+    global _excluded
+    for channel in all_channels() if only is None else [only]:
+        channel.engine_channel().exclude(ranks, late)
+    if only is None:
+        _excluded = (tuple(ranks), late)
+
+
 def all_channels() -> list[Channel]:
     """In the order in which they were opened."""
     return list(_channels.values())
@@ -163,6 +176,8 @@ def _open(engine: Any, channel: Channel) -> Any:
 
 
 def _reopen(engine: Any) -> None:
+    global _excluded
+    _excluded = None  # ranks may be others now
     for channel in _channels.values():
         _open(engine, channel)
         for action in channel.on_open:

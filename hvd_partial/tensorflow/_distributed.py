@@ -21,6 +21,7 @@ from hvd_partial.tensorflow._channels import Options
 from hvd_partial.tensorflow._ops import Header
 from hvd_partial.tensorflow._reduced import refuse_reduced
 from hvd_partial.tensorflow._replay import Apply, Replay
+from hvd_partial.tensorflow._rounds import Applying
 
 ATTRIBUTE = "_hvd_partial"
 
@@ -99,6 +100,7 @@ class Distributed:
         # callbacks.LearningRateScheduleCallback.
         self.rate_hook: Callable[[float], float] | None = None
         self.correct_momentum = False
+        self.applying = Applying()
 
     @property
     def optimizer(self) -> Any:
@@ -147,13 +149,7 @@ class Distributed:
 
             channel.on_open.append(call)
             with tf.init_scope():
-                worker = self.optimizer
-                if _keras.is_loss_scaling(worker):
-                    worker = _keras.inner_optimizer(worker)
-                counted = getattr(worker, "_iterations", None)
-                if counted is None:  # tf_keras's legacy optimizers have them under this name only
-                    counted = worker.iterations
-                self.first_iteration.assign(tf.cast(_keras.raw(counted), tf.float64))
+                self.first_iteration.assign(tf.cast(self.iterations(), tf.float64))
             self._restart()
 
     def _restart(self) -> None:
@@ -272,6 +268,10 @@ class Distributed:
         self.contributions.assign(before)
         if self.rate_hook is not None:
             self._set_rate(self.rate_hook, before)
+        setting = scale = None
+        if self.applying.watched:
+            setting = self.applying.look(header, before, self.iterations())
+            scale = header.divisor / setting[1]
         unpacked = []
         for value, variable in zip(values, variables, strict=True):
             if value is not None:
@@ -279,9 +279,25 @@ class Distributed:
                 value = tf.cast(value, dtype)
                 if self.settings.predivide != 1.0:
                     value = value * tf.cast(self.settings.predivide, dtype)
+                if scale is not None and dtype.is_floating:
+                    value = value * tf.cast(scale, dtype)
             unpacked.append(value)
-        self.update(self.optimizer, unpacked, variables, all_bad, any_bad)
+        if setting is None:
+            self.update(self.optimizer, unpacked, variables, all_bad, any_bad)
+        else:
+            with self.applying.set(self.optimizer, setting):
+                self.update(self.optimizer, unpacked, variables, all_bad, any_bad)
         self.contributions.assign(total)
+
+    def iterations(self) -> tf.Tensor:
+        """Updates, as the optimizer counts them and as they stand in files."""
+        worker = self.optimizer
+        if _keras.is_loss_scaling(worker):
+            worker = _keras.inner_optimizer(worker)
+        counted = getattr(worker, "_iterations", None)
+        if counted is None:  # tf_keras's legacy optimizers have them under this name only
+            counted = worker.iterations
+        return tf.cast(_keras.raw(counted), tf.int64)
 
     def _set_rate(self, hook: Callable[[float], float], before: tf.Tensor) -> None:
         rate = _keras.learning_rate_variable(self.optimizer)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hvd_partial.errors import InvalidArgumentError
@@ -54,6 +55,33 @@ def mode(optimizer: Any = None) -> Mode:
             return chosen
         return Mode.parse("majority" if state is None else state.settings.options.mode)
     return Mode.parse(channel.engine_channel().stats().mode)
+
+
+def exclude(ranks: Sequence[int], late: str = "count", optimizer: Any = None) -> None:
+    """Has rounds wait for these ranks no longer, whatever the mode; none of them: for all again.
+
+    One rank's call is enough. It is in force from one round on, the same on all ranks. Excluded
+    ranks stay: they get and apply all results, and the others wait for one that is `max_lag` rounds
+    behind.
+
+    Args:
+      ranks: All that are excluded from now on.
+      late: What becomes of their contributions: "count": each goes into the round that it comes
+        for, with the weight of a late one; "drop": into none.
+      optimizer: A distributed optimizer or a channel's name; by default all channels, also those
+        that this rank opens later.
+
+    Raises:
+      InvalidArgumentError: if there is no such rank, or all are named.
+      NotConnectedError: before `init()`.
+    """
+    only = None
+    if optimizer is not None:
+        only = _channel(optimizer)
+        if only is None:
+            raise InvalidArgumentError("exclude: the optimizer has no channel yet; train first")
+    _runtime.connect()
+    _channels.exclude(ranks, late, only)
 
 
 def stats(optimizer: Any = None) -> Any:

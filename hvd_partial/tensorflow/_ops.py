@@ -30,7 +30,8 @@ for _name in (
 
 
 class Header(NamedTuple):
-    """What is known of a round, each a float64 scalar (tensor in a graph, number outside)."""
+    """What is known of a round, each a float64 scalar (tensor in a graph, number outside); but
+    `ranks` is a matrix: for each rank its contributions, its dropped ones, its seconds."""
 
     round: Any
     mode: Any
@@ -45,6 +46,8 @@ class Header(NamedTuple):
     total_contributions: Any
     own: Any
     size: Any
+    dropped: Any
+    ranks: Any
 
 
 class Progress(NamedTuple):
@@ -74,10 +77,10 @@ def take(
     latest: bool,
 ) -> tuple[list[tf.Tensor], Header]:
     """The oldest result."""
-    tensors, header = _ops.hvd_partial_next(
+    tensors, header, ranks = _ops.hvd_partial_next(
         after, channel=channel, shapes=shapes, T=dtypes, latest=latest
     )
-    return list(tensors), Header(*tf.unstack(header))
+    return list(tensors), Header(*[*tf.unstack(header), ranks])
 
 
 def begin_flush(channel: str) -> None:

@@ -139,6 +139,10 @@ class Replay:
         """Counters of this rank."""
         return _ops.progress(self.name)
 
+    def opened_channel(self) -> Any:
+        """The engine's own object."""
+        return self._opened().engine_channel()
+
     def use_graph(self, graph: bool) -> None:
         """How a flush applies results on a rank that has made no step itself."""
         self._graph = graph

@@ -88,6 +88,48 @@ def _counter(optimizer: Any) -> tuple[str, int]:
     return ("", 1) if state is None else (state.name, state.settings.passes)
 
 
+def measured(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same batches; how long training waits for each is added up, for `StragglerCallback`.
+
+    It belongs at the end of the pipeline, behind prefetching: what is prefetched in time costs
+    nothing.
+    """
+    with tf.init_scope():
+        waited = tf.Variable(0.0, dtype=tf.float64, trainable=False, name="hvd_partial_input")
+
+    def note(started: tf.Tensor, *batch: Any) -> Any:
+        with tf.control_dependencies(tf.nest.flatten(batch)):
+            waited.assign_add(tf.timestamp() - started)
+        return batch[0] if len(batch) == 1 else batch
+
+    # zip asks them in order: when the batch was asked for, then the batch.
+    asked = tf.data.Dataset.range(2**62).map(lambda _: tf.timestamp())
+    timed = tf.data.Dataset.zip((asked, dataset)).map(
+        lambda started, batch: note(started, *(batch if isinstance(batch, tuple) else (batch,)))
+    )
+    options = tf.data.Options()
+    # A prefetch behind it, which tf.data adds by itself, would measure its own thread.
+    options.experimental_optimization.inject_prefetch = False
+    timed = timed.with_options(dataset.options().merge(options))
+    timed._hvd_partial_input = waited
+    return timed
+
+
+def input_seconds(dataset: tf.data.Dataset) -> float:
+    """Seconds that training on this rank has waited for batches of a `measured` dataset.
+
+    Raises:
+      InvalidArgumentError: if it is not one.
+    """
+    waited = getattr(dataset, "_hvd_partial_input", None)
+    if waited is None:
+        raise InvalidArgumentError(
+            "input_seconds: the dataset does not measure; give what hvd.data.measured(dataset) "
+            "returned, with nothing behind it"
+        )
+    return float(waited.numpy())
+
+
 def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
     """This rank's share of the examples, another one each time the dataset is iterated.
 

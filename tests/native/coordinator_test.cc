@@ -310,5 +310,116 @@ TEST_F(CoordinatorTest, AbortIsToldToAll) {
   EXPECT_EQ(take<Aborted>()[0].second.peer, 1);
 }
 
+// ---- exclusions -------------------------------------------------------------
+
+TEST_F(CoordinatorTest, NothingWaitsForTheExcluded) {
+  start(4, {ModeKind::kSync});
+  send(2, Exclude{kChannel, {0b1000}, false});
+  call(0);
+  call(1);
+  expect_nothing();
+  call(2);
+  for (const auto& [to, message] : take<Members>()) {
+    EXPECT_EQ(message.bits[0], 0b1111u) << "it stays";
+    EXPECT_EQ(message.excluded[0], 0b1000u);
+    EXPECT_FALSE(message.drop);
+  }
+  EXPECT_EQ(take<Members>().size(), 4u);
+  expect_activated(everybody());
+  // It is not one of them either, if it comes first.
+  call(3);
+  call(0);
+  call(1);
+  expect_nothing();
+  send(0, Exclude{kChannel, {}, false});
+  call(2);
+  expect_activated(everybody());
+  // Undone: for all again.
+  call(0);
+  call(1);
+  call(2);
+  expect_nothing();
+  call(3);
+  expect_activated(everybody());
+}
+
+TEST_F(CoordinatorTest, AnExclusionCompletesTheRoundThatWaits) {
+  start(3, {ModeKind::kSync});
+  call(0);
+  call(1);
+  expect_nothing();
+  send(0, Exclude{kChannel, {0b100}, true});
+  ASSERT_EQ(take<Members>().size(), 3u);
+  EXPECT_TRUE(take<Members>()[0].second.drop);
+  expect_activated(everybody());
+}
+
+TEST_F(CoordinatorTest, TheExcludedGoOnWhenNobodyElseIsLeft) {
+  start(2, {ModeKind::kSync});
+  send(0, Exclude{kChannel, {0b10}, true});
+  send(0, Leave{kChannel, false});
+  call(1);
+  ASSERT_EQ(take<Members>().size(), 1u);
+  EXPECT_TRUE(take<Members>()[0].second.excluded.empty()) << "what it gives counts again";
+  expect_activated({1});
+}
+
+TEST_F(CoordinatorTest, AFlushMeetsTheExcludedToo) {
+  start(2, {ModeKind::kSync});
+  send(0, Exclude{kChannel, {0b10}, true});
+  send(0, Flush{kChannel});
+  expect_nothing();
+  call(1);  // a round of its own, so that it comes to its end
+  ASSERT_EQ(take<Members>().size(), 2u);
+  EXPECT_EQ(take<Members>()[0].second.excluded[0], 0b10u) << "what it gives is still dropped";
+  expect_activated(everybody());
+  send(1, Flush{kChannel});
+  expect_activated(everybody(), /*flush=*/true);
+}
+
+TEST_F(CoordinatorTest, GraceAndDrawsAreAmongThoseThatCount) {
+  start(3, {ModeKind::kQuorum, 1}, /*grace=*/10);
+  send(0, Exclude{kChannel, {0b100}, false});
+  call(0);
+  expect_nothing();
+  call(1);  // everybody who counts is there: no grace
+  expect_activated(everybody());
+  send(0, SetMode{kChannel, {ModeKind::kDesignated, 0, 7}});
+  for (int i = 0; i < 20; ++i) {
+    const int drawn = designated_rank(7, round_, {0, 1});
+    call(2);
+    call(1 - drawn);
+    expect_nothing();
+    call(drawn);
+    expect_activated(everybody());
+  }
+}
+
+TEST_F(CoordinatorTest, OfDecisionsThatAllRanksMakeTheFirstCounts) {
+  start(3, {ModeKind::kSync});
+  send(2, Decide{kChannel, 5, {ModeKind::kSolo}, {}, false});
+  call(0);
+  EXPECT_EQ(take<Activate>()[0].second.mode.kind, ModeKind::kSolo);
+  expect_activated(everybody());
+  // The others come to the same, or to what was decided before.
+  send(0, Decide{kChannel, 5, {ModeKind::kSync}, {0b1}, false});
+  send(1, Decide{kChannel, 4, {ModeKind::kMajority}, {0b1}, false});
+  call(0);
+  EXPECT_EQ(take<Activate>()[0].second.mode.kind, ModeKind::kSolo);
+  EXPECT_TRUE(take<Members>().empty());
+  expect_activated(everybody());
+  // A mode and an exclusion are in force together.
+  send(1, Decide{kChannel, 6, {ModeKind::kSync}, {0b100}, true});
+  call(0);
+  expect_nothing();
+  call(1);
+  EXPECT_EQ(take<Members>()[0].second.excluded[0], 0b100u);
+  expect_activated(everybody());
+  send(1, Decide{kChannel, 7, {ModeKind::kQuorum, 9}, {}, false});  // does not fit: ignored
+  call(0);
+  call(1);
+  expect_activated(everybody());
+}
+
 }  // namespace
 }  // namespace hvd_partial

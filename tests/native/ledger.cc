@@ -48,7 +48,14 @@ std::string Ledger::add_result(int rank, const RoundHeader& header,
   }
   const Round round{values, header.weight, header.contributions_of, header.mode};
   const auto [known, first] = rounds_.emplace(header.round, round);
-  if (first) return all_count ? check_quorum(header) : "";
+  if (first) {
+    if (scenario_.decisions && header.round > 0 &&
+        header.mode != scenario_.decided_after(header.round - 1)) {
+      return which + " is not in the mode that was decided after the last one";
+    }
+    // Who is excluded when a round starts, the header does not say.
+    return all_count && !scenario_.exclusions ? check_quorum(header) : "";
+  }
   const Round& other = known->second;
   if (other.values != round.values || other.weight != round.weight ||
       other.contributions_of != round.contributions_of || other.mode != round.mode) {

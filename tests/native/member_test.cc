@@ -207,5 +207,28 @@ TEST(Member, RefusesRoundsOutOfTurn) {
   EXPECT_FALSE(member.on_activate(round(0)));
 }
 
+// Excluded: what lies in the send buffer goes into no round, and is counted.
+TEST(Member, DropsWhatItHolds) {
+  Member member(Member::Options{});
+  member.begin_deposit();
+  member.end_deposit(false);
+  member.begin_deposit();
+  member.end_deposit(false);
+  ASSERT_TRUE(member.on_activate(Activate{0, 0, Mode{}, false}));
+  const Snapshot dropped = member.join(/*drop=*/true);
+  EXPECT_EQ(dropped.contributions, 0);
+  EXPECT_EQ(dropped.weight, 0);
+  EXPECT_EQ(dropped.dropped, 2);
+  member.publish(dropped, 1);
+  member.release(1);
+  member.begin_deposit();
+  member.end_deposit(false);
+  ASSERT_TRUE(member.on_activate(Activate{0, 1, Mode{}, false}));
+  const Snapshot counted = member.join();
+  EXPECT_EQ(counted.contributions, 1);
+  EXPECT_EQ(counted.weight, 1);
+  EXPECT_EQ(counted.dropped, 0);
+}
+
 }  // namespace
 }  // namespace hvd_partial

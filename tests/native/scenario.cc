@@ -70,6 +70,7 @@ Scenario Scenario::draw(std::uint64_t seed) {
   scenario.latest_only = random() % 5 == 0;
   scenario.weighted = random() % 2 == 0;
   scenario.early_leaver = random() % 4 == 0;
+  scenario.exclusions = random() % 5 == 0;
   scenario.max_lag = 1 + random() % 8;
   const bool large = scenario.ranks > 24;
   scenario.epochs = 1 + random() % (large ? 1 : 3);
@@ -90,11 +91,17 @@ Scenario Scenario::draw(std::uint64_t seed) {
   return scenario;
 }
 
+Mode Scenario::decided_after(std::uint64_t round) const {
+  std::mt19937_64 random(seed * 1000003 + round);
+  return random() % 2 == 0 ? Mode{ModeKind::kSync} : Mode{ModeKind::kQuorum, ranks};
+}
+
 std::string Scenario::describe() const {
   std::ostringstream text;
   text << "seed " << seed << ": " << ranks << " ranks, " << to_string(mode)
        << (latest_only ? ", latest" : ", replay") << (weighted ? ", weighted" : "")
-       << (early_leaver ? ", one leaves early" : "") << ", max_lag " << max_lag << ", " << epochs
+       << (early_leaver ? ", one leaves early" : "") << (exclusions ? ", exclusions" : "")
+       << (decisions ? ", decisions" : "") << ", max_lag " << max_lag << ", " << epochs
        << " epochs of about " << steps << " steps";
   for (const DelaySource& delay : delays) text << ", " << to_string(delay);
   text << ", messages to " << message_seconds << " s";

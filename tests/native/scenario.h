@@ -35,6 +35,11 @@ struct Scenario {
   bool latest_only = false;
   bool weighted = false;      // halve the weight for each round late
   bool early_leaver = false;  // one rank leaves in the middle
+  bool exclusions = false;    // ranks are excluded and admitted at random
+  // Every rank decides after each round for a mode that waits for everybody,
+  // a function of seed and round, as a policy would: in force from the next
+  // round on.
+  bool decisions = false;
   int max_lag = 8;
   int epochs = 2;  // a flush ends each
   int steps = 6;   // of a rank and an epoch, give or take
@@ -52,6 +57,7 @@ struct Scenario {
   std::string replayed_by;  // GoogleTest's filter of the test that runs this seed again
 
   static Scenario draw(std::uint64_t seed);
+  Mode decided_after(std::uint64_t round) const;
   std::string describe() const;
   // The one command that runs it again.
   std::string replay_command() const;

@@ -42,6 +42,14 @@ void Simulation::begin_step(Rank* rank) {
 }
 
 void Simulation::deposit(Rank* rank) {
+  if (scenario_.exclusions && random_() % 8 == 0) {
+    std::vector<int> excluded;
+    for (int other = 0; other < scenario_.ranks; ++other) {
+      if (random_() % 3 == 0) excluded.push_back(other);
+    }
+    if (static_cast<int>(excluded.size()) == scenario_.ranks) excluded.pop_back();
+    if (!rank->channel->exclude(excluded, /*drop=*/false).ok()) violate("exclude failed");
+  }
   Ledger::Deposit record;
   record.applied = rank->next_round;
   record.full_weight = !scenario_.weighted || full_weights(rank->channel->stats().mode);
@@ -107,6 +115,12 @@ void Simulation::take_result(Rank* rank) {
   log({0, rank->rank, "applies round", static_cast<std::int64_t>(header.round), {}, header.mode});
   violate(ledger_.add_result(rank->rank, header, values, clock_.now() < first_flush_));
   if (!rank->channel->release(1).ok()) violate("release failed");
+  if (scenario_.decisions &&
+      !rank->channel
+           ->decide(header.round + 1, scenario_.decided_after(header.round), {}, /*drop=*/false)
+           .ok()) {
+    violate("decide failed");
+  }
 }
 
 bool Simulation::collect(Rank* rank) {

@@ -113,6 +113,35 @@ TEST(ModeChanges, ComeIntoForceAtTheSameRoundOnAllRanks) {
   }
 }
 
+// What every rank decides alike is in force at the very next round, however
+// late their steps and their messages are.
+TEST(ModeChanges, DecisionsAreInForceAtTheNextRoundOnAllRanks) {
+  const auto replayed = seed_to_replay();
+  const std::uint64_t first = replayed.value_or(1);
+  const std::uint64_t last = replayed.value_or(kModeChangeSchedules);
+  std::uint64_t rounds = 0;
+  for (std::uint64_t seed = first; seed <= last; ++seed) {
+    Scenario scenario = Scenario::draw(seed);
+    scenario.replayed_by = "ModeChanges.DecisionsAreInForceAtTheNextRoundOnAllRanks";
+    scenario.mode = {ModeKind::kSync};
+    scenario.decisions = true;
+    scenario.mode_change_seconds = 0;
+    scenario.exclusions = scenario.early_leaver = scenario.latest_only = false;
+    scenario.crash_rank = -1;
+    scenario.ranks = 2 + static_cast<int>(seed % 8);
+    scenario.delays = {{DelaySource::Kind::kLogNormal, 0.05, 1}};
+    // With one epoch nobody flushes before the end: a rank that does counts no more.
+    scenario.epochs = 1;
+    Simulation simulation(scenario);
+    const std::string violation = simulation.run();
+    if (!violation.empty()) FAIL() << violation;
+    rounds += simulation.ledger().rounds();
+  }
+  if (!replayed) {
+    EXPECT_GT(rounds, 3 * kModeChangeSchedules);
+  }
+}
+
 // I6: in solo a call takes the time of the communication, however long the
 // others compute. Messages take at most 1 ms here, computations up to 5 s.
 TEST(Simulation, SoloNeverWaitsForAnotherRanksThread) {

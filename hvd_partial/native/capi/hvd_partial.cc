@@ -465,6 +465,7 @@ int32_t hvdp_channel_header(hvdp_channel* channel, int32_t index, hvdp_round_hea
     out->weight = header->weight;
     out->divisor = header->divisor;
     out->total_contributions = header->total_contributions;
+    out->dropped = header->dropped;
     return status;
   });
 }
@@ -482,6 +483,16 @@ int32_t hvdp_channel_header_ranks(hvdp_channel* channel, int32_t index, int32_t*
       std::copy(header->compute_seconds_of.begin(), header->compute_seconds_of.end(),
                 compute_seconds);
     }
+    return status;
+  });
+}
+
+int32_t hvdp_channel_header_dropped(hvdp_channel* channel, int32_t index, int32_t* dropped) {
+  return with_channel(channel, [&](Channel& target) {
+    const RoundHeader* header = nullptr;
+    Status status = target.header(index, &header);
+    if (!status.ok()) return status;
+    std::copy(header->dropped_of.begin(), header->dropped_of.end(), dropped);
     return status;
   });
 }
@@ -506,6 +517,29 @@ int32_t hvdp_channel_set_mode(hvdp_channel* channel, const hvdp_mode* mode) {
   return with_channel(channel, [&](Channel& target) { return target.set_mode(to_mode(*mode)); });
 }
 
+int32_t hvdp_channel_exclude(hvdp_channel* channel, const int32_t* ranks, int32_t count,
+                             int32_t drop) {
+  return with_channel(channel, [&](Channel& target) {
+    return target.exclude(std::vector<int>(ranks, ranks + count), drop != 0);
+  });
+}
+
+int32_t hvdp_channel_decide(hvdp_channel* channel, uint64_t number, const hvdp_mode* mode,
+                            const int32_t* excluded, int32_t count, int32_t drop) {
+  return with_channel(channel, [&](Channel& target) {
+    return target.decide(number, to_mode(*mode), std::vector<int>(excluded, excluded + count),
+                         drop != 0);
+  });
+}
+
+int32_t hvdp_channel_excluded(hvdp_channel* channel, int32_t* excluded) {
+  return with_channel(channel, [&](Channel& target) -> Status {
+    std::fill(excluded, excluded + std::max(hvdp_size(), 0), 0);
+    for (const int rank : target.stats().excluded) excluded[rank] = 1;
+    return {};
+  });
+}
+
 int32_t hvdp_channel_get_stats(hvdp_channel* channel, hvdp_channel_stats* out,
                                double* compute_seconds) {
   return with_channel(channel, [&](Channel& target) -> Status {
@@ -525,6 +559,7 @@ int32_t hvdp_channel_get_stats(hvdp_channel* channel, hvdp_channel_stats* out,
     out->contribution_weight = stats.contribution_weight;
     out->grace_seconds = stats.grace_seconds;
     out->mode = from_mode(stats.mode);
+    out->dropped = stats.dropped;
     if (compute_seconds != nullptr) {
       std::copy(stats.compute_seconds_of.begin(), stats.compute_seconds_of.end(), compute_seconds);
     }

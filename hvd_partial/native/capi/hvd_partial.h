@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define HVDP_EXPORT __attribute__((visibility("default")))
-#define HVDP_ABI_VERSION 1
+#define HVDP_ABI_VERSION 2
 
 typedef enum {
   HVDP_OK = 0,
@@ -180,6 +180,7 @@ typedef struct {
   double weight;                /* sum of the weights of the contributions */
   double divisor;               /* hvdp_channel_read has divided by it */
   uint64_t total_contributions; /* of rounds 0..round, same on all ranks */
+  int32_t dropped;              /* contributions of excluded ranks that went nowhere */
 } hvdp_round_header;
 
 /* index 0 is the oldest result that was not released. */
@@ -189,6 +190,9 @@ HVDP_EXPORT int32_t hvdp_channel_header(hvdp_channel* channel, int32_t index,
  * contributions of each rank, seconds it computed before its last call. */
 HVDP_EXPORT int32_t hvdp_channel_header_ranks(hvdp_channel* channel, int32_t index,
                                               int32_t* contributions, double* compute_seconds);
+/* Of the same round: contributions of each excluded rank that were dropped. */
+HVDP_EXPORT int32_t hvdp_channel_header_dropped(hvdp_channel* channel, int32_t index,
+                                                int32_t* dropped);
 /* Copies the values out, divided. */
 HVDP_EXPORT int32_t hvdp_channel_read(hvdp_channel* channel, int32_t index, void* const* tensors);
 /* The oldest `count` results have been applied. */
@@ -201,6 +205,18 @@ HVDP_EXPORT int32_t hvdp_channel_begin_flush(hvdp_channel* channel);
 HVDP_EXPORT int32_t hvdp_channel_leave(hvdp_channel* channel);
 /* In force at the same round on every rank. */
 HVDP_EXPORT int32_t hvdp_channel_set_mode(hvdp_channel* channel, const hvdp_mode* mode);
+
+/* From the next round on rounds wait for these ranks no longer; count 0: for
+ * all again. They stay, and what they contribute goes into the round that it
+ * comes for, or, with drop, nowhere. One rank's call is enough. */
+HVDP_EXPORT int32_t hvdp_channel_exclude(hvdp_channel* channel, const int32_t* ranks, int32_t count,
+                                         int32_t drop);
+/* Mode and exclusions together, for a decision that all ranks make alike, each
+ * at its time. `number`, from 1, grows with each: the first that arrives is in
+ * force, later ones of the same or an older number are not. */
+HVDP_EXPORT int32_t hvdp_channel_decide(hvdp_channel* channel, uint64_t number,
+                                        const hvdp_mode* mode, const int32_t* excluded,
+                                        int32_t count, int32_t drop);
 
 typedef struct {
   uint64_t rounds;        /* published here */
@@ -218,10 +234,14 @@ typedef struct {
   double contribution_weight; /* sum over all contributions in `rounds` */
   double grace_seconds;       /* in force now; known on rank 0, else -1 */
   hvdp_mode mode;             /* of the last round seen, or as opened */
+  uint64_t dropped;           /* of this rank, while it was excluded */
 } hvdp_channel_stats;
 /* compute_seconds: `size` entries (the last call of each rank) or NULL. */
 HVDP_EXPORT int32_t hvdp_channel_get_stats(hvdp_channel* channel, hvdp_channel_stats* stats,
                                            double* compute_seconds);
+
+/* By rank (`size` entries), 1 where no round waits for it. */
+HVDP_EXPORT int32_t hvdp_channel_excluded(hvdp_channel* channel, int32_t* excluded);
 
 #ifdef __cplusplus
 }

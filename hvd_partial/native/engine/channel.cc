@@ -59,6 +59,7 @@ Channel::Channel(ChannelOptions options, Transport* transport, const Clock* cloc
       allreduce_(transport, &layout_, pool_.take()) {
   const auto reserve = [this](RoundHeader* header) {
     header->contributions_of.assign(size_, 0);
+    header->dropped_of.assign(size_, 0);
     header->compute_seconds_of.assign(size_, 0.0);
   };
   for (Result& result : ring_) reserve(&result.header);
@@ -266,6 +267,50 @@ Status Channel::set_mode(const Mode& mode) {
   return {};
 }
 
+Status Channel::to_bits(const std::vector<int>& ranks, std::vector<std::uint64_t>* bits) const {
+  bits->clear();
+  if (ranks.empty()) return {};
+  bits->assign((size_ + 63) / 64, 0);
+  int others = size_;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= size_) {
+      return misuse("cannot exclude rank " + std::to_string(rank) + " of " + std::to_string(size_) +
+                    "; ranks are 0 to " + std::to_string(size_ - 1));
+    }
+    const std::uint64_t bit = 1ull << (rank % 64);
+    others -= ((*bits)[rank / 64] & bit) == 0 ? 1 : 0;
+    (*bits)[rank / 64] |= bit;
+  }
+  if (others == 0) return misuse("cannot exclude all ranks; leave one that rounds wait for");
+  return {};
+}
+
+Status Channel::exclude(const std::vector<int>& ranks, bool drop) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Status status = check(); !status.ok()) return status;
+  Exclude message;
+  if (Status status = to_bits(ranks, &message.bits); !status.ok()) return status;
+  message.drop = drop;
+  send(std::move(message));
+  return {};
+}
+
+Status Channel::decide(std::uint64_t number, const Mode& mode, const std::vector<int>& excluded,
+                       bool drop) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Status status = check(); !status.ok()) return status;
+  if (!valid(mode, size_)) {
+    return misuse("mode " + to_string(mode) + " does not fit " + std::to_string(size_) + " ranks");
+  }
+  Decide message;
+  if (Status status = to_bits(excluded, &message.excluded); !status.ok()) return status;
+  message.number = number;
+  message.mode = mode;
+  message.drop = drop;
+  send(std::move(message));
+  return {};
+}
+
 ChannelStats Channel::stats() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return stats_now();
@@ -278,6 +323,8 @@ ChannelStats Channel::stats_now() const {
   stats.deposits = deposits_;
   stats.late_deposits = member_.late_deposits();
   stats.skipped = skipped_;
+  stats.dropped = dropped_;
+  stats.excluded = excluded_;
   stats.missed = member_.missed();
   stats.lag = member_.lag();
   stats.largest_lag = member_.largest_lag();
@@ -306,7 +353,8 @@ void Channel::send(Message message) {
       [this](auto& m) {
         using T = std::decay_t<decltype(m)>;
         if constexpr (std::is_same_v<T, Call> || std::is_same_v<T, Flush> ||
-                      std::is_same_v<T, Leave> || std::is_same_v<T, SetMode>) {
+                      std::is_same_v<T, Leave> || std::is_same_v<T, SetMode> ||
+                      std::is_same_v<T, Exclude> || std::is_same_v<T, Decide>) {
           m.channel = *id_;
         }
       },
@@ -345,14 +393,18 @@ void Channel::on_rejected(const std::string& reason) {
   announce(std::move(lock));
 }
 
-void Channel::on_members(const std::vector<std::uint64_t>& bits) {
-  MembersFrom coming{activated_rounds_, {}};
-  for (int rank = 0; rank < size_; ++rank) {
+void Channel::on_members(const Members& message) {
+  const auto has = [](const std::vector<std::uint64_t>& bits, int rank) {
     const std::size_t word = rank / 64;
-    if (word < bits.size() && ((bits[word] >> (rank % 64)) & 1) != 0) {
-      coming.members.push_back(rank);
-    }
+    return word < bits.size() && ((bits[word] >> (rank % 64)) & 1) != 0;
+  };
+  MembersFrom coming{activated_rounds_, {}, {}, false};
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!has(message.bits, rank)) continue;
+    coming.members.push_back(rank);
+    if (has(message.excluded, rank)) coming.excluded.push_back(rank);
   }
+  coming.drop = message.drop && has(message.excluded, rank_);
   record(FlightKind::kMembers, activated_rounds_, static_cast<std::int32_t>(coming.members.size()));
   coming_members_.push_back(std::move(coming));
 }
@@ -372,15 +424,18 @@ bool Channel::try_join() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!member_.can_join()) return false;
-    own_ = member_.join();
+    // A round keeps the members it was activated with, even if it starts here
+    // only after the next change was announced.
+    while (!coming_members_.empty() && coming_members_.front().round <= member_.joined()) {
+      members_ = std::move(coming_members_.front().members);
+      excluded_ = std::move(coming_members_.front().excluded);
+      drop_own_ = coming_members_.front().drop;
+      coming_members_.erase(coming_members_.begin());
+    }
+    own_ = member_.join(drop_own_);
+    dropped_ += own_.dropped;
     reducing_ = std::exchange(send_buffer_, pool_.take());
     compute_seconds = compute_seconds_;
-  }
-  // A round keeps the members it was activated with, even if it starts here
-  // only after the next change was announced.
-  while (!coming_members_.empty() && coming_members_.front().round <= own_.round) {
-    members_ = std::move(coming_members_.front().members);
-    coming_members_.erase(coming_members_.begin());
   }
   record(FlightKind::kJoin, own_.round, own_.contributions,
          static_cast<std::int32_t>(members_.size()));

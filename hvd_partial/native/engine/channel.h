@@ -47,6 +47,7 @@ struct ChannelStats {
   std::uint64_t deposits = 0;
   std::uint64_t late_deposits = 0;
   std::uint64_t skipped = 0;
+  std::uint64_t dropped = 0;  // of this rank, while it was excluded
   std::uint64_t missed = 0;
   int lag = 0;
   int largest_lag = 0;
@@ -56,6 +57,7 @@ struct ChannelStats {
   double grace_seconds = -1;  // in force; known on rank 0 only
   Mode mode;
   std::vector<double> compute_seconds_of;
+  std::vector<int> excluded;  // from the last round joined here
 };
 
 // What a channel needs of the engine it belongs to; thread-safe.
@@ -96,6 +98,11 @@ class Channel {
   Status begin_flush();
   Status leave();
   Status set_mode(const Mode& mode);
+  // No round waits for these ranks any more; empty: for all again.
+  Status exclude(const std::vector<int>& ranks, bool drop);
+  // What every rank decides alike; see Decide.
+  Status decide(std::uint64_t number, const Mode& mode, const std::vector<int>& excluded,
+                bool drop);
   ChannelStats stats();
   std::optional<ChannelId> id();
 
@@ -143,7 +150,7 @@ class Channel {
   void on_rejected(const std::string& reason);
   // What the coordinator, where it is on this rank, waits at present.
   void set_grace_seconds(double seconds) { grace_seconds_.store(seconds); }
-  void on_members(const std::vector<std::uint64_t>& bits);
+  void on_members(const Members& message);
   Status on_activate(const Activate& message);
   // Moves the present round on. True if anything happened.
   bool advance();
@@ -174,6 +181,9 @@ class Channel {
               std::uint8_t detail = 0) const;
   Result& result(int index) { return ring_[(ring_head_ + index) % ring_.size()]; }
   void drop_results(int count);
+
+  // The ranks' bits; or what is wrong with the ranks.
+  Status to_bits(const std::vector<int>& ranks, std::vector<std::uint64_t>* bits) const;
 
   bool try_join();
   void publish();
@@ -218,6 +228,8 @@ class Channel {
   std::string told_;            // by rank 0, of a stall
   double told_at_ = -1;
   std::vector<double> compute_seconds_of_;
+  std::vector<int> excluded_;
+  std::uint64_t dropped_ = 0;
   std::atomic<double> grace_seconds_{-1};
 
   // The progress thread's own.
@@ -226,9 +238,12 @@ class Channel {
   struct MembersFrom {
     std::uint64_t round;
     std::vector<int> members;
+    std::vector<int> excluded;
+    bool drop = false;  // what this rank gives, because it is among them
   };
   std::vector<MembersFrom> coming_members_;  // announced, for rounds not joined yet
   std::uint64_t activated_rounds_ = 0;
+  bool drop_own_ = false;
   Snapshot own_;
   std::uint8_t* reducing_ = nullptr;
   RoundHeader header_;

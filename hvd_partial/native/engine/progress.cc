@@ -284,7 +284,7 @@ void Progress::from_coordinator(const Message& message) {
       if (Status status = target->on_activate(*m); !status.ok()) fail_everywhere(status);
     }
   } else if (const auto* m = std::get_if<Members>(&message)) {
-    if (Channel* target = channel(m->channel)) target->on_members(m->bits);
+    if (Channel* target = channel(m->channel)) target->on_members(*m);
   } else if (const auto* m = std::get_if<ChannelOpened>(&message)) {
     if (auto target = find_channel(m->name)) {
       if (by_id_.size() <= m->channel) by_id_.resize(m->channel + 1, nullptr);
@@ -351,7 +351,7 @@ void Progress::on_control(int from, const std::uint8_t* data, std::size_t size) 
     return;
   }
   if (rank_ == 0) {
-}
+  }
 
   if (from == 0 && rank_ != 0) {
     note(FlightKind::kReceive, from, *message);

@@ -23,10 +23,12 @@ struct RoundHeader {
   int contributions = 0;
   int contributors = 0;
   int skipped = 0;
+  int dropped = 0;
   double weight = 0;
   double divisor = 1;
   std::uint64_t total_contributions = 0;
   std::vector<std::int32_t> contributions_of;  // by rank
+  std::vector<std::int32_t> dropped_of;        // by rank
   std::vector<double> compute_seconds_of;      // by rank
 };
 
@@ -35,7 +37,7 @@ struct RoundHeader {
 // everybody. (A sum with zeros is exact.)
 class HeaderBlock {
  public:
-  static constexpr std::size_t kNumbersPerRank = 4;
+  static constexpr std::size_t kNumbersPerRank = 5;
   static std::size_t elements(int size) { return kNumbersPerRank * size; }
 
   static void write(double* block, int size, int rank, const Snapshot& own,
@@ -46,18 +48,20 @@ class HeaderBlock {
     mine[1] = own.weight;
     mine[2] = compute_seconds;
     mine[3] = own.skipped;
+    mine[4] = own.dropped;
   }
 
   // The numbers come from other ranks: returns the first rank whose numbers
   // cannot be right, and leaves the header unfinished then; -1 if all can.
   static int read(const double* block, int size, RoundHeader* header) {
-    header->contributions = header->contributors = header->skipped = 0;
+    header->contributions = header->contributors = header->skipped = header->dropped = 0;
     header->weight = 0;
     for (int rank = 0; rank < size; ++rank) {
       const double* entry = block + kNumbersPerRank * rank;
-      const double most = kMostCounted - header->contributions - header->skipped;
+      const double most = kMostCounted - header->contributions - header->skipped - header->dropped;
       if (!is_count(entry[0], most) || !is_count(entry[3], most - entry[0]) ||
-          !std::isfinite(entry[1]) || !std::isfinite(entry[2]) || entry[2] < 0) {
+          !is_count(entry[4], most - entry[0] - entry[3]) || !std::isfinite(entry[1]) ||
+          !std::isfinite(entry[2]) || entry[2] < 0) {
         return rank;
       }
       const int contributions = static_cast<int>(entry[0]);
@@ -66,6 +70,8 @@ class HeaderBlock {
       header->weight += entry[1];
       header->skipped += static_cast<int>(entry[3]);
       header->contributions_of[rank] = contributions;
+      header->dropped_of[rank] = static_cast<std::int32_t>(entry[4]);
+      header->dropped += header->dropped_of[rank];
       header->compute_seconds_of[rank] = entry[2];
     }
     return -1;

@@ -28,6 +28,11 @@ std::string describe_difference(const std::string& name, int first_rank, const s
          "options.";
 }
 
+bool has_bit(const std::vector<std::uint64_t>& bits, int rank) {
+  const std::size_t word = rank / 64;
+  return word < bits.size() && ((bits[word] >> (rank % 64)) & 1) != 0;
+}
+
 // Signs of life to ranks that have left: often enough for any silence limit
 // that makes sense, seldom enough to cost nothing.
 constexpr double kStillTrainingInterval = 1.0;
@@ -74,6 +79,11 @@ std::string Coordinator::objection(int from, const Message& message) const {
   if (const auto* m = std::get_if<SetMode>(&message)) {
     return m->channel == kAllChannels ? std::string() : objection_to_channel(from, m->channel);
   }
+  if (const auto* m = std::get_if<Exclude>(&message)) {
+    return objection_to_channel(from, m->channel);
+  }
+  if (const auto* m = std::get_if<Decide>(&message)) return objection_to_channel(from, m->channel);
+  if (const auto* m = std::get_if<Held>(&message)) return objection_to_channel(from, m->channel);
   if (const auto* m = std::get_if<OpenChannel>(&message)) {
     const ChannelState* channel = find(m->name);
     if (channel != nullptr && channel->presence[from] != Presence::kAbsent && !gone_[from]) {
@@ -90,6 +100,13 @@ void Coordinator::handle(int from, const Message& message, double now, std::vect
     open(from, *m, now, out);
   } else if (const auto* m = std::get_if<SetMode>(&message)) {
     set_mode(*m, now, out);
+  } else if (const auto* m = std::get_if<Exclude>(&message)) {
+    if (ChannelState* channel = find(m->channel)) {
+      exclude(channel, m->bits, m->drop);
+      trigger(channel, now, out);
+    }
+  } else if (const auto* m = std::get_if<Decide>(&message)) {
+    decide(*m, now, out);
   } else if (const auto* m = std::get_if<Flush>(&message)) {
     ChannelState* channel = find(m->channel);
     if (channel != nullptr && channel->presence[from] == Presence::kActive) {
@@ -202,6 +219,26 @@ void Coordinator::set_mode(const SetMode& message, double now, std::vector<Outgo
   }
 }
 
+void Coordinator::exclude(ChannelState* channel, const std::vector<std::uint64_t>& bits,
+                          bool drop) {
+  const bool any = std::any_of(bits.begin(), bits.end(), [](auto word) { return word != 0; });
+  channel->excluded = any ? bits : std::vector<std::uint64_t>();
+  channel->drop_excluded = any && drop;
+  channel->exclusion_void = false;
+  channel->members_changed = true;
+  channel->deadline = kNever;
+}
+
+void Coordinator::decide(const Decide& message, double now, std::vector<Outgoing>* out) {
+  ChannelState* channel = find(message.channel);
+  if (channel == nullptr || message.number <= channel->decided) return;
+  if (!valid(message.mode, size_)) return;  // checked where it was decided
+  channel->decided = message.number;
+  channel->mode = message.mode;
+  exclude(channel, message.excluded, message.drop);
+  trigger(channel, now, out);
+}
+
 void Coordinator::leave(int from, ChannelState* channel, const Leave& message, double now,
                         std::vector<Outgoing>* out) {
   if (channel == nullptr) return;
@@ -241,6 +278,24 @@ bool Coordinator::on_peer_lost(int peer, const std::string& reason, std::vector<
   }
   out->push_back({kEverybody, PeerLost{peer, reason}});
   return true;
+}
+
+void Coordinator::leave_out_excluded(ChannelState* channel) {
+  if (channel->excluded.empty()) return;
+  bool nobody_else = true;
+  for (int rank = 0; rank < size_ && nobody_else; ++rank) {
+    const Presence presence = channel->presence[rank];
+    const bool there = presence == Presence::kActive || presence == Presence::kFlushing;
+    nobody_else = !there || has_bit(channel->excluded, rank);
+  }
+  if (nobody_else != channel->exclusion_void) {
+    channel->exclusion_void = nobody_else;
+    channel->members_changed = true;
+  }
+  const auto excluded = [&](int rank) { return has_bit(channel->excluded, rank); };
+  // While the others flush, rounds are those of the excluded.
+  if (std::all_of(active_.begin(), active_.end(), excluded)) return;
+  active_.erase(std::remove_if(active_.begin(), active_.end(), excluded), active_.end());
 }
 
 bool Coordinator::quorum_reached(const ChannelState& channel,
@@ -303,6 +358,7 @@ void Coordinator::trigger(ChannelState* channel, double now, std::vector<Outgoin
     if (flushing) activate(channel, /*flush=*/true, now, out);
     return;
   }
+  leave_out_excluded(channel);
   if (!quorum_reached(*channel, active_)) {
     channel->deadline = kNever;
     return;
@@ -320,7 +376,11 @@ void Coordinator::trigger(ChannelState* channel, double now, std::vector<Outgoin
 void Coordinator::announce_members(ChannelState* channel, std::vector<Outgoing>* out) {
   if (!channel->members_changed) return;
   channel->members_changed = false;
-  Members message{channel->id, std::vector<std::uint64_t>((size_ + 63) / 64, 0)};
+  Members message{channel->id, std::vector<std::uint64_t>((size_ + 63) / 64, 0), {}, false};
+  if (!channel->exclusion_void) {
+    message.excluded = channel->excluded;
+    message.drop = channel->drop_excluded;
+  }
   for (int rank = 0; rank < size_; ++rank) {
     if (channel->presence[rank] != Presence::kLeft) message.bits[rank / 64] |= 1ull << (rank % 64);
   }
@@ -382,6 +442,13 @@ std::string Coordinator::describe() const {
     }
     text << (channel.members_changed ? " (changed)" : "") << ", waiting ";
     for (const bool waiting : channel.waiting) text << (waiting ? '1' : '0');
+    if (!channel.excluded.empty()) {
+      text << ", excluded ";
+      for (int rank = 0; rank < size_; ++rank)
+        text << (has_bit(channel.excluded, rank) ? '1' : '0');
+      text << (channel.drop_excluded ? " (dropped)" : "")
+           << (channel.exclusion_void ? " (void)" : "");
+    }
     text << (channel.deadline == kNever ? "" : ", in grace")
          << (channel.rejection.empty() ? "" : ", rejected") << '\n';
   }

@@ -80,11 +80,15 @@ class Coordinator {
     // which all is complete there.
     std::vector<std::uint64_t> until;
     std::vector<std::uint64_t> completed;
-    std::vector<bool> waiting;    // for next_round
-    std::vector<double> arrived;  // when, for those waiting or flushing
-    std::vector<double> called;   // the last call; negative: never
-    std::vector<HeldRound> held;  // what the ranks say of a round that does not end
-    bool members_changed = true;  // since they were last announced
+    std::vector<bool> waiting;            // for next_round
+    std::vector<double> arrived;          // when, for those waiting or flushing
+    std::vector<double> called;           // the last call; negative: never
+    std::vector<HeldRound> held;          // what the ranks say of a round that does not end
+    bool members_changed = true;          // since they were last announced
+    std::vector<std::uint64_t> excluded;  // a bit each; empty: nobody
+    bool drop_excluded = false;
+    bool exclusion_void = false;  // nobody else would be left
+    std::uint64_t decided = 0;    // number of the last Decide
     double deadline = kNever;     // end of the present grace
   };
 
@@ -95,11 +99,15 @@ class Coordinator {
   void goodbye(int from, double now, std::vector<Outgoing>* out);
   void held(int from, const Held& message, double now);
   void set_mode(const SetMode& message, double now, std::vector<Outgoing>* out);
+  void exclude(ChannelState* channel, const std::vector<std::uint64_t>& bits, bool drop);
+  void decide(const Decide& message, double now, std::vector<Outgoing>* out);
 
   // Starts the next round of the channel if its time has come.
   void trigger(ChannelState* channel, double now, std::vector<Outgoing>* out);
   void activate(ChannelState* channel, bool flush, double now, std::vector<Outgoing>* out);
   void announce_members(ChannelState* channel, std::vector<Outgoing>* out);
+  // Takes those that no round waits for out of active_.
+  void leave_out_excluded(ChannelState* channel);
   bool quorum_reached(const ChannelState& channel, const std::vector<int>& active) const;
   void note_quorum(ChannelState* channel, double now);
   double grace_of(const ChannelState& channel) const;

@@ -89,7 +89,7 @@ bool Member::can_join() const {
   return lag() < options_.max_lag;
 }
 
-Snapshot Member::join() {
+Snapshot Member::join(bool drop) {
   Snapshot snapshot;
   snapshot.round = joined_++;
   snapshot.mode = activated_.front().mode;
@@ -97,6 +97,10 @@ Snapshot Member::join() {
   snapshot.contributions = std::exchange(contributions_, 0);
   snapshot.weight = std::exchange(weight_, 0);
   snapshot.skipped = std::exchange(skipped_, 0);
+  if (drop) {
+    snapshot.dropped = std::exchange(snapshot.contributions, 0);
+    snapshot.weight = 0;
+  }
   activated_.erase(activated_.begin());
   return snapshot;
 }

@@ -21,6 +21,7 @@ struct Snapshot {
   int contributions = 0;  // 0: a null contribution
   double weight = 0;      // sum over the contributions
   int skipped = 0;        // contributions left out since the last snapshot
+  int dropped = 0;        // contributions thrown away, because the rank is excluded
 };
 
 // One rank's view of one channel: what it holds, what it has seen, whether it
@@ -71,8 +72,9 @@ class Member {
   bool on_activate(const Activate& message);
   // A round was activated and nothing here stands against taking part.
   bool can_join() const;
-  // Takes part in it: what the send buffer holds goes in.
-  Snapshot join();
+  // Takes part in it: what the send buffer holds goes in, or, with `drop`, is
+  // thrown away.
+  Snapshot join(bool drop = false);
   // How many of the newest results the coming one replaces unread; a null
   // round, which is no result, replaces none.
   int superseded(int contributions) const {

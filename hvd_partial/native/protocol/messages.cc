@@ -60,6 +60,19 @@ void put_reason(ByteWriter* out, const std::string& reason) {
   out->put(reason.substr(0, size) + kEnd);
 }
 
+void put_bits(ByteWriter* out, const std::vector<std::uint64_t>& bits) {
+  out->put(static_cast<std::uint32_t>(bits.size()));
+  for (std::uint64_t word : bits) out->put(word);
+}
+
+void get_bits(ByteReader* in, std::vector<std::uint64_t>* bits) {
+  const auto words = in->get<std::uint32_t>();
+  if (words > kMaxMemberWords) in->refuse();
+  if (!in->ok()) return;
+  bits->reserve(words);
+  for (std::uint32_t i = 0; i < words && in->ok(); ++i) bits->push_back(in->get<std::uint64_t>());
+}
+
 // One put/get pair for each message, in one place, so that they stay alike.
 void put(ByteWriter* out, const OpenChannel& m) {
   out->put(m.name);
@@ -94,6 +107,32 @@ void put(ByteWriter* out, const SetMode& m) {
 void get(ByteReader* in, SetMode* m) {
   m->channel = in->get<ChannelId>();
   m->mode = get_mode(in);
+}
+
+void put(ByteWriter* out, const Exclude& m) {
+  out->put(m.channel);
+  put_bits(out, m.bits);
+  out->put(static_cast<std::uint8_t>(m.drop));
+}
+void get(ByteReader* in, Exclude* m) {
+  m->channel = in->get<ChannelId>();
+  get_bits(in, &m->bits);
+  m->drop = in->get_flag();
+}
+
+void put(ByteWriter* out, const Decide& m) {
+  out->put(m.channel);
+  out->put(m.number);
+  put_mode(out, m.mode);
+  put_bits(out, m.excluded);
+  out->put(static_cast<std::uint8_t>(m.drop));
+}
+void get(ByteReader* in, Decide* m) {
+  m->channel = in->get<ChannelId>();
+  m->number = in->get<std::uint64_t>();
+  m->mode = get_mode(in);
+  get_bits(in, &m->excluded);
+  m->drop = in->get_flag();
 }
 
 void put(ByteWriter* out, const Flush& m) { out->put(m.channel); }
@@ -136,16 +175,15 @@ void get(ByteReader* in, ChannelRejected* m) {
 
 void put(ByteWriter* out, const Members& m) {
   out->put(m.channel);
-  out->put(static_cast<std::uint32_t>(m.bits.size()));
-  for (std::uint64_t word : m.bits) out->put(word);
+  put_bits(out, m.bits);
+  put_bits(out, m.excluded);
+  out->put(static_cast<std::uint8_t>(m.drop));
 }
 void get(ByteReader* in, Members* m) {
   m->channel = in->get<ChannelId>();
-  const auto words = in->get<std::uint32_t>();
-  if (words > kMaxMemberWords) in->refuse();
-  if (!in->ok()) return;
-  m->bits.reserve(words);
-  for (std::uint32_t i = 0; i < words && in->ok(); ++i) m->bits.push_back(in->get<std::uint64_t>());
+  get_bits(in, &m->bits);
+  get_bits(in, &m->excluded);
+  m->drop = in->get_flag();
 }
 
 void put(ByteWriter* out, const Activate& m) {
@@ -194,18 +232,19 @@ void get(ByteReader* in, Held* m) {
   m->channel = in->get<ChannelId>();
   m->round = in->get<std::uint64_t>();
   m->cause = static_cast<HeldCause>(in->get<std::uint8_t>());
-  m->seconds = in->get<double>();
+  if (m->cause > HeldCause::kReducing) in->refuse();
+  m->seconds = get_seconds(in, /*may_be_negative=*/false);
 }
 
 void put(ByteWriter* out, const StallTold& m) {
   out->put(m.channel);
   out->put(m.round);
-  out->put(m.text);
+  put_reason(out, m.text);
 }
 void get(ByteReader* in, StallTold* m) {
   m->channel = in->get<ChannelId>();
   m->round = in->get<std::uint64_t>();
-  m->text = in->get_string();
+  m->text = in->get_string(kMaxReasonBytes);
 }
 
 template <std::size_t kIndex = 0>

@@ -53,6 +53,25 @@ struct SetMode {
   Mode mode;
 };
 
+// Rounds wait for these ranks no longer, a bit each; none: for all again.
+// `drop`: what they contribute goes into no round.
+struct Exclude {
+  ChannelId channel = 0;
+  std::vector<std::uint64_t> bits;
+  bool drop = false;
+};
+
+// What all ranks decide alike, each when it has seen what it follows from.
+// The first that arrives counts; others of the same or an older `number` are
+// of ranks that are behind.
+struct Decide {
+  ChannelId channel = 0;
+  std::uint64_t number = 0;  // from 1
+  Mode mode;
+  std::vector<std::uint64_t> excluded;
+  bool drop = false;
+};
+
 // This rank makes no contribution before all ranks have met.
 struct Flush {
   ChannelId channel = 0;
@@ -104,9 +123,12 @@ struct ChannelRejected {
 };
 
 // The ranks that take part in the rounds activated from now on; a bit each.
+// Of these, those that no round waits for, and what becomes of what they give.
 struct Members {
   ChannelId channel = 0;
   std::vector<std::uint64_t> bits;
+  std::vector<std::uint64_t> excluded;
+  bool drop = false;
 };
 
 // Round `round` starts now.
@@ -140,9 +162,9 @@ struct StallTold {
   std::string text;
 };
 
-using Message = std::variant<OpenChannel, Call, SetMode, Flush, Leave, Goodbye, Abort,
-                             ChannelOpened, ChannelRejected, Members, Activate, PeerLost, Aborted,
-                             StillTraining, AllGone, Held, StallTold>;
+using Message = std::variant<OpenChannel, Call, SetMode, Exclude, Decide, Flush, Leave, Goodbye,
+                             Abort, ChannelOpened, ChannelRejected, Members, Activate, PeerLost,
+                             Aborted, StillTraining, AllGone, Held, StallTold>;
 
 // Replaces what `buffer` holds.
 void encode(const Message& message, std::vector<std::uint8_t>* buffer);

@@ -13,30 +13,41 @@ constexpr bool kIsOneOf = (std::is_same_v<T, Kinds> || ...);
 
 // Kinds that never go the other way.
 template <typename T>
-constexpr bool kFromRank = kIsOneOf<T, OpenChannel, Call, SetMode, Flush, Leave, Goodbye, Abort>;
+constexpr bool kFromRank =
+    kIsOneOf<T, OpenChannel, Call, SetMode, Exclude, Decide, Flush, Leave, Goodbye, Abort, Held>;
 template <typename T>
 constexpr bool kFromCoordinator = kIsOneOf<T, ChannelOpened, ChannelRejected, Members, Activate,
-                                           PeerLost, Aborted, StillTraining, AllGone>;
+                                           PeerLost, Aborted, StillTraining, AllGone, StallTold>;
 
 std::string objection_to_mode(const Mode& mode, int size) {
   if (valid(mode, size)) return {};
   return "its mode " + to_string(mode) + " does not fit " + std::to_string(size) + " ranks";
 }
 
-std::string objection_to_members(const Members& message, int rank, int size) {
+std::string objection_to_ranks(const std::vector<std::uint64_t>& bits, int size) {
   const auto words = static_cast<std::size_t>((size + 63) / 64);
-  if (message.bits.size() != words) {
-    return "it has " + std::to_string(message.bits.size()) + " words of ranks, expected " +
+  if (bits.size() != words) {
+    return "it has " + std::to_string(bits.size()) + " words of ranks, expected " +
            std::to_string(words);
   }
   const int in_last = size % 64;
-  if (in_last != 0 && (message.bits.back() >> in_last) != 0) {
+  if (in_last != 0 && (bits.back() >> in_last) != 0) {
     return "it names ranks that do not exist in a job of " + std::to_string(size);
   }
+  return {};
+}
+
+// Nobody is excluded by no words at all.
+std::string objection_to_excluded(const std::vector<std::uint64_t>& bits, int size) {
+  return bits.empty() ? std::string() : objection_to_ranks(bits, size);
+}
+
+std::string objection_to_members(const Members& message, int rank, int size) {
+  if (std::string why = objection_to_ranks(message.bits, size); !why.empty()) return why;
   if (((message.bits[static_cast<std::size_t>(rank / 64)] >> (rank % 64)) & 1) == 0) {
     return "it leaves out the rank it was sent to";
   }
-  return {};
+  return objection_to_excluded(message.excluded, size);
 }
 
 template <typename T>
@@ -47,6 +58,10 @@ template <>
 constexpr const char* kName<Call> = "Call";
 template <>
 constexpr const char* kName<SetMode> = "SetMode";
+template <>
+constexpr const char* kName<Exclude> = "Exclude";
+template <>
+constexpr const char* kName<Decide> = "Decide";
 template <>
 constexpr const char* kName<Flush> = "Flush";
 template <>
@@ -71,6 +86,10 @@ template <>
 constexpr const char* kName<StillTraining> = "StillTraining";
 template <>
 constexpr const char* kName<AllGone> = "AllGone";
+template <>
+constexpr const char* kName<Held> = "Held";
+template <>
+constexpr const char* kName<StallTold> = "StallTold";
 
 }  // namespace
 
@@ -80,6 +99,11 @@ std::string objection_of_coordinator(const Message& message, int size) {
         using T = std::decay_t<decltype(m)>;
         if constexpr (kFromCoordinator<T>) return "only rank 0 sends it";
         if constexpr (kIsOneOf<T, OpenChannel, SetMode>) return objection_to_mode(m.mode, size);
+        if constexpr (kIsOneOf<T, Exclude>) return objection_to_excluded(m.bits, size);
+        if constexpr (kIsOneOf<T, Decide>) {
+          std::string why = objection_to_mode(m.mode, size);
+          return why.empty() ? objection_to_excluded(m.excluded, size) : why;
+        }
         return {};
       },
       message);

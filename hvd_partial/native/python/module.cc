@@ -263,6 +263,9 @@ class Channel {
     result["divisor"] = header.divisor;
     result["total_contributions"] = header.total_contributions;
     result["contributions_of"] = contributions;
+    std::vector<std::int32_t> dropped(contributions.size());
+    check(hvdp_channel_header_dropped(channel_, index, dropped.data()));
+    result["dropped_of"] = dropped;
     result["compute_seconds"] = compute_seconds;
     return result;
   }
@@ -288,6 +291,18 @@ class Channel {
     check(hvdp_channel_set_mode(channel_, &mode));
   }
 
+  void exclude(const std::vector<std::int32_t>& ranks, bool drop) {
+    check(hvdp_channel_exclude(channel_, ranks.data(), static_cast<std::int32_t>(ranks.size()),
+                               drop ? 1 : 0));
+  }
+
+  void decide(std::uint64_t number, const ModeTuple& mode,
+              const std::vector<std::int32_t>& excluded, bool drop) {
+    const hvdp_mode native = to_mode(mode);
+    check(hvdp_channel_decide(channel_, number, &native, excluded.data(),
+                              static_cast<std::int32_t>(excluded.size()), drop ? 1 : 0));
+  }
+
   py::dict stats() {
     hvdp_channel_stats stats{};
     const std::int32_t size = hvdp_size();
@@ -302,6 +317,7 @@ class Channel {
     result["deposits"] = stats.deposits;
     result["late_deposits"] = stats.late_deposits;
     result["skipped"] = stats.skipped;
+    result["dropped"] = stats.dropped;
     result["missed"] = stats.missed;
     result["lag"] = stats.lag;
     result["largest_lag"] = stats.largest_lag;
@@ -310,6 +326,9 @@ class Channel {
     result["grace_seconds"] = stats.grace_seconds;
     result["mode"] = from_mode(stats.mode);
     result["compute_seconds"] = compute_seconds;
+    std::vector<std::int32_t> excluded(compute_seconds.size());
+    check(hvdp_channel_excluded(channel_, excluded.data()));
+    result["excluded"] = excluded;
     return result;
   }
 
@@ -375,5 +394,8 @@ PYBIND11_MODULE(_engine, module) {
       .def("begin_flush", &Channel::begin_flush)
       .def("leave", &Channel::leave)
       .def("set_mode", &Channel::set_mode, py::arg("kind"), py::arg("quorum"), py::arg("seed"))
+      .def("exclude", &Channel::exclude, py::arg("ranks"), py::arg("drop"))
+      .def("decide", &Channel::decide, py::arg("number"), py::arg("mode"), py::arg("excluded"),
+           py::arg("drop"))
       .def("stats", &Channel::stats);
 }

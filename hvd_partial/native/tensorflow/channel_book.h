@@ -16,6 +16,7 @@ namespace hvd_partial {
 struct ChannelTotals {
   std::int64_t deposits = 0;       // of this rank
   std::int64_t own_skipped = 0;    // of them, left out as not finite
+  std::int64_t own_dropped = 0;    // of them, while this rank was excluded, by results taken out
   std::int64_t own_included = 0;   // of them, in results taken out
   std::int64_t contributions = 0;  // of all ranks, in results taken out
   std::int64_t skipped = 0;        // left out as not finite, all ranks
@@ -25,7 +26,7 @@ struct ChannelTotals {
   // Batches that are done, by whomever.
   std::int64_t progress() const { return contributions + skipped; }
   // Batches of this rank of which nothing remains to be seen.
-  std::int64_t own_settled() const { return own_included + own_skipped; }
+  std::int64_t own_settled() const { return own_included + own_skipped + own_dropped; }
 };
 
 // The totals of all channels, by name. Thread-safe. They start anew with the

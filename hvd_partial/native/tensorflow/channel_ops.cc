@@ -31,7 +31,7 @@ using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
 // Fields of the header vector; hvd_partial/tensorflow/_ops.py has the names.
-constexpr int kHeaderFields = 13;
+constexpr int kHeaderFields = 14;
 
 REGISTER_OP("HvdPartialDeposit")
     .Attr("channel: string")
@@ -58,6 +58,7 @@ REGISTER_OP("HvdPartialNext")
     .Input("after: int32")
     .Output("tensors: T")
     .Output("header: double")
+    .Output("ranks: double")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       std::vector<PartialTensorShape> shapes;
@@ -68,9 +69,14 @@ REGISTER_OP("HvdPartialNext")
         c->set_output(static_cast<int>(i), handle);
       }
       c->set_output(static_cast<int>(shapes.size()), c->Vector(kHeaderFields));
+      c->set_output(static_cast<int>(shapes.size()) + 1,
+                    c->Matrix(3, InferenceContext::kUnknownDim));
       return tensorflow::OkStatus();
     })
-    .Doc("Takes the oldest result out of the ring. after: orders it behind whatever gives that.");
+    .Doc(R"doc(
+Takes the oldest result out of the ring. after: orders it behind whatever gives
+that. ranks: of each rank contributions, dropped contributions, seconds.
+)doc");
 
 REGISTER_OP("HvdPartialBeginFlush")
     .Attr("channel: string")
@@ -217,9 +223,12 @@ class NextOp : public OpKernel {
     OP_REQUIRES_OK(ctx, find_channel(name_, &channel));
     hvdp_round_header header{};
     OP_REQUIRES_OK(ctx, to_tensorflow(hvdp_channel_header(channel, 0, &header)));
-    std::vector<std::int32_t> of_rank(hvdp_size(), 0);
-    OP_REQUIRES_OK(ctx,
-                   to_tensorflow(hvdp_channel_header_ranks(channel, 0, of_rank.data(), nullptr)));
+    const int size = hvdp_size();
+    std::vector<std::int32_t> of_rank(size, 0), dropped_of(size, 0);
+    std::vector<double> seconds_of(size, 0);
+    OP_REQUIRES_OK(ctx, to_tensorflow(hvdp_channel_header_ranks(channel, 0, of_rank.data(),
+                                                                seconds_of.data())));
+    OP_REQUIRES_OK(ctx, to_tensorflow(hvdp_channel_header_dropped(channel, 0, dropped_of.data())));
     std::vector<void*> tensors(shapes_.size());
     for (std::size_t i = 0; i < shapes_.size(); ++i) {
       Tensor* out = nullptr;
@@ -228,9 +237,12 @@ class NextOp : public OpKernel {
     }
     OP_REQUIRES_OK(ctx, to_tensorflow(hvdp_channel_read(channel, 0, tensors.data())));
     const int own = of_rank[hvdp_rank()];
+    const int own_dropped = dropped_of[hvdp_rank()];
     OP_REQUIRES_OK(ctx, to_tensorflow(hvdp_channel_release(channel, 1)));
-    ChannelBook::instance().update(name_,
-                                   [&](ChannelTotals* totals) { note(header, own, totals); });
+    ChannelBook::instance().update(name_, [&](ChannelTotals* totals) {
+      note(header, own, totals);
+      totals->own_dropped += own_dropped;
+    });
 
     Tensor* out = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(shapes_.size()),
@@ -248,7 +260,16 @@ class NextOp : public OpKernel {
     fields(9) = header.divisor;
     fields(10) = static_cast<double>(header.total_contributions);
     fields(11) = own;
-    fields(12) = hvdp_size();
+    fields(12) = size;
+    fields(13) = header.dropped;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(shapes_.size()) + 1,
+                                             TensorShape({3, size}), &out));
+    auto ranks = out->matrix<double>();
+    for (int rank = 0; rank < size; ++rank) {
+      ranks(0, rank) = of_rank[rank];
+      ranks(1, rank) = dropped_of[rank];
+      ranks(2, rank) = seconds_of[rank];
+    }
   }
 
  private:
@@ -260,7 +281,7 @@ class NextOp : public OpKernel {
       totals->own_included += own;
     } else if (header.included != 0) {
       // Results between may have been overwritten, with contributions of ours in them.
-      totals->own_included = totals->deposits - totals->own_skipped;
+      totals->own_included = totals->deposits - totals->own_skipped - totals->own_dropped;
     }
   }
 

@@ -4,8 +4,8 @@
 
 Everything of Horovod's is here, and its own where nothing changes. Changed: `init` and `shutdown`,
 `DistributedOptimizer`, `load_model`, `callbacks` (they work on Keras 3 as well), `elastic`. New:
-`set_mode`, `mode`, `stats`, `flush`, `data`, `schedules`. Both Kerases work: Keras 3, and tf_keras
-with `TF_USE_LEGACY_KERAS=1`.
+`set_mode`, `exclude`, `mode`, `stats`, `flush`, `data`, `schedules`. Both Kerases work: Keras 3,
+and tf_keras with `TF_USE_LEGACY_KERAS=1`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 import horovod.tensorflow.keras as _horovod
 
 from hvd_partial.modes import Mode
-from hvd_partial.tensorflow import data, flush, init, mode, set_mode, shutdown, stats
+from hvd_partial.tensorflow import (
+    data,
+    exclude,
+    flush,
+    init,
+    mode,
+    set_mode,
+    shutdown,
+    stats,
+)
 from hvd_partial.tensorflow.keras import callbacks, elastic, schedules
 from hvd_partial.tensorflow.keras._load import load_model
 from hvd_partial.tensorflow.optimizer import HorovodDefaults as _Defaults
@@ -66,6 +75,7 @@ _OURS = [
     "callbacks",
     "data",
     "elastic",
+    "exclude",
     "flush",
     "init",
     "load_model",

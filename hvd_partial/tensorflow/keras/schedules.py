@@ -47,7 +47,8 @@ class ByContributions(tf.keras.optimizers.schedules.LearningRateSchedule):
         done = tf.cast(state.contributions, tf.float64) / state.ranks
         first = state.first_iteration if self.start is None else self.start
         position = tf.cast(first, tf.float64) + done * float(state.iterations_per_round)
-        return self.schedule(tf.cast(position, tf.float32))
+        rate = self.schedule(tf.cast(position, tf.float32))
+        return rate * tf.cast(state.applying.rate_factor, rate.dtype)
 
     def portable(self) -> Any:
         """The configuration of the schedule inside."""

@@ -24,7 +24,9 @@ from hvd_partial.tensorflow.keras.callbacks.metrics import (
     MetricAverageCallback,
     StopAgreementCallback,
 )
+from hvd_partial.tensorflow.keras.callbacks.stragglers import StragglerCallback
 from hvd_partial.tensorflow.keras.callbacks.sync import ModelAverageCallback, ReplicaSyncCallback
+from hvd_partial.tensorflow.keras.callbacks.sync_switch import SyncSwitchCallback
 
 
 class BestModelCheckpoint(tf.keras.callbacks.ModelCheckpoint):
@@ -75,4 +77,6 @@ __all__ = [
     "ReplicaSyncCallback",
     "RotatingSkew",
     "StopAgreementCallback",
+    "StragglerCallback",
+    "SyncSwitchCallback",
 ]

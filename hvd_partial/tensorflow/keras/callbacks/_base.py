@@ -43,6 +43,17 @@ def require_states(model: Any, who: str) -> list[Distributed]:
     return states
 
 
+def open_early(model: Any, state: Distributed) -> None:
+    """Opens the optimizer's channel before the first step, also on a rank that will have no batch:
+    the others wait for it to do so. Where there are several optimizers, each opens with its own
+    variables in its step."""
+    whole = state is _distributed.state_of(getattr(model, "optimizer", None))
+    if not state.variables and whole and model.built:
+        _keras.build(model.optimizer, model.trainable_variables)
+        state.prepare(model.trainable_variables)
+        state.replay.use_graph(not model.run_eagerly)
+
+
 class _Translating:
     """A train function whose errors of ours have our classes."""
 

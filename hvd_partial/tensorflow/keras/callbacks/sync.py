@@ -12,7 +12,7 @@ import numpy as np
 from hvd_partial.errors import HvdPartialError, InvalidArgumentError
 from hvd_partial.tensorflow import _distributed, _exchange, _keras
 from hvd_partial.tensorflow._distributed import Distributed
-from hvd_partial.tensorflow.keras.callbacks._base import PartialCallback, require_states
+from hvd_partial.tensorflow.keras.callbacks._base import PartialCallback, open_early, require_states
 
 
 class ReplicaSyncCallback(PartialCallback):
@@ -42,13 +42,7 @@ class ReplicaSyncCallback(PartialCallback):
         self._states = require_states(self.model, type(self).__name__)
         self._pending = False
         for state in self._states:
-            # Also on a rank that will have no batch: the others wait for it to open the channel.
-            # Where there are several optimizers, each opens with its own variables in its step.
-            whole = state is _distributed.state_of(getattr(self.model, "optimizer", None))
-            if not state.variables and whole and self.model.built:
-                _keras.build(self.model.optimizer, self.model.trainable_variables)
-                state.prepare(self.model.trainable_variables)
-                state.replay.use_graph(not self.model.run_eagerly)
+            open_early(self.model, state)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         del epoch, logs
