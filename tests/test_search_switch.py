@@ -227,7 +227,7 @@ def test_without_bsp_runs_that_work_there_is_no_target() -> None:
     result = search(
         settings, Midpoints(), made, lambda *_: Outcome(None, 1, failure="crashed: why")
     )
-    assert "crashed: why" in result.broken
+    assert "crashed: why (--retry-failed" in result.broken
     assert (len(made), result.found) == (1, False)
 
 
@@ -563,6 +563,7 @@ def test_the_report_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "-0.0038 ~",
     ):
         assert words in out
+    assert out in (ROOT / "docs" / "search_switch.md").read_text(), "the one in the docs is it"
     assert __main__.main([*arguments, "--target", "0.9"]) == 1
     assert "no fraction that was tried reaches the target" in capsys.readouterr().out
 
@@ -724,7 +725,9 @@ def test_a_script_that_says_nothing_stops_the_search(
 ) -> None:
     (job.folder / "train.py").write_text("print('accuracy 0.9')\n")
     assert __main__.main(job.arguments()) == 1
-    said = capsys.readouterr().err
+    printed = capsys.readouterr()
+    said = printed.err
+    assert json.loads(printed.out)["failure"] in said
     assert '{"accuracy": 0.93, "seconds": 1234.5}' in said
     assert "bsp-1.0-run-1.out" in said
     assert len(job.journal.read_text().splitlines()) == 1, "no run was written down"

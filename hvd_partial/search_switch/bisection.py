@@ -253,7 +253,8 @@ def review(settings: Settings, candidates: Candidates, made: Mapping[Run, Outcom
             return Review(
                 evaluations=tuple(evaluations),
                 broken=f"{len(failures)} of {len(bsp.outcomes)} BSP runs failed, so there is no "
-                f"target: {failures[0]}",
+                f"target: {failures[0]} (--retry-failed makes runs again that crashed or timed "
+                "out)",
             )
         if bsp.verdict == "open":
             return Review(evaluations=tuple(evaluations), next=Run(BSP, bsp.next_number))

@@ -218,6 +218,8 @@ def run(options: argparse.Namespace) -> int:
         return EXIT_ARGUMENTS
     except SearchError as error:
         print(f"search-switch: {error}", file=sys.stderr)
+        if options.json:
+            print(json.dumps({"found": False, "bsp_fraction": None, "failure": str(error)}))
         return EXIT_NOTHING
     except Interrupted as error:
         print(

@@ -85,11 +85,13 @@ def _table(document: Document) -> Table:
 def _sentences(document: Document) -> list[str]:
     if document["failure"]:
         return [f"The search failed: {document['failure']}."]
-    lines = [
+    needed = (
         f"Target {document['target']:.4f}, tolerance {document['beta']:g}: a setting must reach "
-        f"{document['needed']:.4f}. Margin: above that; ~ marks one of less than a standard error "
-        "of the mean: a few more runs could turn it."
-    ]
+        f"{document['needed']:.4f}; margin: above that."
+    )
+    if any(row["close"] for row in document["settings"] if row["verdict"] != "target"):
+        needed += " ~: less than a standard error of the mean; more runs could turn it."
+    lines = [needed]
     cost, without = document["cost"], document["cost_without_bsp_runs"]
     if not document["found"]:
         lines.append(
