@@ -70,8 +70,8 @@ def write(path: Path, found: dict[str, Any]) -> None:
     path.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def train(options: argparse.Namespace, what: str, console: Console) -> list[dict[str, Any]]:
-    """Runs of the example, without their curves."""
+def train(options: argparse.Namespace, what: str, found: dict[str, Any], console: Console) -> None:
+    """Makes the runs of the example that are missing; each is kept as soon as it is done."""
     fraction = options.bsp_fraction
     if fraction is None:
         fraction = 0.5 if what == "policies" else 0.25
@@ -84,16 +84,28 @@ def train(options: argparse.Namespace, what: str, console: Console) -> list[dict
         command += ["--scenarios", "transient", "--only-policies", "--policies", *POLICIES]
     else:
         command += ["--scenarios", *options.scenarios]
-    entries = example.measure(example.parse(command), console)
-    for entry in entries:
-        del entry["curve"]
-        entry |= {
-            "ranks": options.np[0],
-            "learning_rate": options.learning_rate,
-            "bsp_fraction": fraction,
-            "epochs": options.epochs,
-        }
-    return entries
+    setting = {
+        "ranks": options.np[0],
+        "learning_rate": options.learning_rate,
+        "bsp_fraction": fraction,
+        "epochs": options.epochs,
+    }
+
+    def key(entry: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(entry[name] for name in ("kind", "scenario", "seed", *setting))
+
+    done = {key(entry) for entry in found[what]}
+
+    def wanted(planned: example.Planned) -> bool:
+        kind, run = planned
+        return key({"kind": kind, "scenario": run.scenario, "seed": run.seed} | setting) not in done
+
+    def keep(entry: dict[str, Any]) -> None:
+        without_curve = {name: value for name, value in entry.items() if name != "curve"}
+        found[what].append(without_curve | setting)
+        write(options.results, found)
+
+    example.measure(example.parse(command), console, wanted, keep)
 
 
 def spread(values: Sequence[float], factor: float = 1.0, digits: int = 1) -> str:
@@ -201,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 kept = [row for row in found["cost"] if row["ranks"] not in options.np]
                 found["cost"] = sorted(kept + new, key=lambda row: (row["ranks"], row["to"]))
             else:
-                found[what] += train(options, what, console)
+                train(options, what, found, console)
         except LaunchError as error:
             console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
             return 1

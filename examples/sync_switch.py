@@ -18,7 +18,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -201,23 +201,45 @@ def to_table(entries: Sequence[dict[str, Any]], title: str) -> Table:
     return table
 
 
-def measure(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+Planned = tuple[str, Run]
+
+
+def measure(
+    options: argparse.Namespace,
+    console: Console,
+    wanted: Callable[[Planned], bool] = lambda planned: True,
+    keep: Callable[[dict[str, Any]], None] = lambda entry: None,
+) -> list[dict[str, Any]]:
     """Trains everything in one launch.
 
+    Args:
+      options: See `parse`.
+      console: Shows progress.
+      wanted: Which runs of the plan.
+      keep: Gets the entry of each run as soon as it is done.
+
     Raises:
-      LaunchError: if it does not end well.
+      LaunchError: if the launch does not end well.
     """
     planned = [(kind, run) for kind, runs in plan(options).items() for run in runs]
-    planned.sort(key=lambda pair: options.scenarios.index(pair[1].scenario))
+    planned = [pair for pair in planned if wanted(pair)]
+    planned.sort(key=lambda pair: (options.scenarios.index(pair[1].scenario), pair[1].seed))
+    if not planned:
+        return []
     curves = [Curve() for _ in planned]
+    entries: list[dict[str, Any]] = []
     runs = [run for _, run in planned]
     with RunProgress(console, f"{options.np} ranks, {len(runs)} runs", runs) as progress:
 
         def on_event(event: Event) -> None:
-            curves[event["run"]].on_event(event)
+            index = event["run"]
+            curves[index].on_event(event)
+            if event["event"] == "result":
+                entries.append(to_entry(planned[index], curves[index], event))
+                keep(entries[-1])
             progress.on_event(event)
 
-        results = launch(
+        launch(
             runs,
             options.np,
             on_event,
@@ -225,23 +247,20 @@ def measure(options: argparse.Namespace, console: Console) -> list[dict[str, Any
             data_dir=options.data_dir,
             timeout_seconds=options.timeout,
         )
-    return [
-        {
-            "kind": kind,
-            "scenario": run.scenario,
-            "seed": run.seed,
-            "first_mode": run.mode,
-            "curve": {"seconds": curve.seconds, "losses": curve.losses},
-            **{
-                name: result[name]
-                for name in (
-                    *("seconds", "accuracy", "rounds", "contributions", "switches", "max_lag"),
-                    *("late_share", "replicas_equal"),
-                )
-            },
-        }
-        for (kind, run), curve, result in zip(planned, curves, results, strict=True)
-    ]
+    return entries
+
+
+def to_entry(planned: Planned, curve: Curve, result: Event) -> dict[str, Any]:
+    kind, run = planned
+    names = ("seconds", "accuracy", "rounds", "contributions", "switches", "max_lag", "late_share")
+    return {
+        "kind": kind,
+        "scenario": run.scenario,
+        "seed": run.seed,
+        "first_mode": run.mode,
+        "curve": {"seconds": curve.seconds, "losses": curve.losses},
+        **{name: result[name] for name in (*names, "replicas_equal")},
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
