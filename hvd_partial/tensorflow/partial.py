@@ -319,9 +319,7 @@ def flush(optimizer: Any = None) -> None:
       InvalidArgumentError: if nothing has been trained with it.
     """
     if optimizer is None:
-        trained = [state for state in _distributed.live_states() if state.variables]
-        loops = [(loop.replay, loop.apply) for loop in _loops.values()]
-        _replay.flush([*(state.flushing() for state in trained), *loops])
+        flush_channels(set(trained_channels()))
         return
     if isinstance(optimizer, str):
         name = optimizer
@@ -336,3 +334,17 @@ def flush(optimizer: Any = None) -> None:
     if loop is None:
         raise InvalidArgumentError(f"optimizer={optimizer!r}: nothing has been trained with it")
     _replay.flush([(loop.replay, loop.apply)])
+
+
+def trained_channels() -> list[str]:
+    """Of all optimizers, and of all loops of `apply`, that this rank has trained with."""
+    trained = [state.name for state in _distributed.live_states() if state.variables]
+    return [*trained, *(loop.replay.name for loop in _loops.values())]
+
+
+def flush_channels(names: set[str]) -> None:
+    """Flushes those of `trained_channels` that are named, together."""
+    trained = [state for state in _distributed.live_states() if state.variables]
+    flushes = [state.flushing() for state in trained if state.name in names]
+    loops = [loop for loop in _loops.values() if loop.replay.name in names]
+    _replay.flush([*flushes, *((loop.replay, loop.apply) for loop in loops)])
