@@ -28,11 +28,14 @@ class _State:
     also gets the mode and the number of the next share of the data.
     """
 
+    _prepared: frozenset[str] | set[str] = frozenset()  # channels that all ranks have opened
+
     def _variables(self) -> list[tf.Variable]:
         raise NotImplementedError
 
-    def _prepare(self) -> None:
-        """Opens the channels, so that nobody waits for a rank that has made no step yet."""
+    def _prepare(self) -> set[str]:
+        """Opens channels on all ranks, also where no step will be made; gives their names."""
+        return set()
 
     # ---- on this rank -----------------------------------------------------------
 
@@ -69,30 +72,29 @@ class _State:
     def commit(self) -> None:
         """All ranks meet: what is on its way is reduced and applied, the state is kept, and if
         hosts have come or gone, the job is arranged anew. All ranks must call it equally often."""
-        channels, update = self._meet()
-        partial.flush_channels(channels)
+        self._flush()
         self.save()
-        if update:
-            raise HostsUpdatedInterrupt(skip_sync=False)
+        self._look_for_hosts()
 
     def check_host_updates(self) -> None:
-        """Commits if hosts have come or gone, and arranges the job anew. All ranks meet here."""
-        channels, update = self._meet()
-        if update:
-            partial.flush_channels(channels)
-            self.save()
-            raise HostsUpdatedInterrupt(skip_sync=False)
+        """A commit if hosts have come or gone, else nothing is kept; but all ranks meet here."""
+        self._flush()
+        self._look_for_hosts()
 
-    def _meet(self) -> tuple[set[str], bool]:
-        """The channels in which all ranks train, and whether one of them knows of new hosts."""
+    def _flush(self) -> None:
+        # It comes first: ranks that flush keep nobody waiting who still trains. A channel that
+        # another rank may not have opened yet, and where there was no round then, is left out.
+        names = self._prepared | partial.channels_with_rounds()
+        partial.flush_channels(names)
+
+    def _look_for_hosts(self) -> None:
         update = HostUpdateResult.no_update
         while not self._host_messages.empty():  # type: ignore[attr-defined]
             update |= self._host_messages.get()[1]  # type: ignore[attr-defined]
-        mine = {"channels": partial.trained_channels(), "update": int(update)}
-        found = _exchange.gather_json(mine).values()
-        # Where a rank is missing there has been no round.
-        common = set.intersection(*(set(theirs["channels"]) for theirs in found))
-        return common, any(theirs["update"] for theirs in found)
+        # Horovod tells rank 0 only.
+        if any(_exchange.gather_json(int(update)).values()):
+            self.save()
+            raise HostsUpdatedInterrupt(skip_sync=False)
 
     def sync(self) -> None:
         """All ranks get what rank 0 has."""
@@ -110,7 +112,7 @@ class _State:
         _go_to(positions)
         self._saved_state = attributes
         ObjectState.restore(self)
-        self._prepare()
+        self._prepared = self._prepare()
         self._save_model()
 
     def on_reset(self) -> None:
@@ -161,13 +163,14 @@ class TensorFlowKerasState(_State, _elastic.TensorFlowKerasState):
         weights = [_keras.raw(variable) for variable in self.model.weights]
         return _unique([*weights, *_keras.optimizer_variables(self.optimizer)])
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> set[str]:
         state = _distributed.state_of(self.optimizer)
         if state is None:
-            return
+            return set()
         if not state.variables and self.optimizer is getattr(self.model, "optimizer", None):
             state.replay.use_graph(not self.model.run_eagerly)
         state.prepare(self.model.trainable_variables)
+        return {state.name}
 
 
 class TensorFlowState(_State, _elastic.TensorFlowState):
