@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import tensorflow as tf
@@ -350,7 +351,7 @@ def channels_with_rounds() -> set[str]:
     }
 
 
-def flush_channels(names: set[str]) -> None:
+def flush_channels(names: AbstractSet[str]) -> None:
     """Flushes those optimizers and loops, together."""
     _replay.flush([flushing() for name, flushing in _trained() if name in names])
 
