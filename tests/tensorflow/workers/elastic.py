@@ -17,9 +17,10 @@ import time
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from support import FOLDER, data, hvd, hvt, np, raised, small_model, tf, touch, train_step
 
-from hvd_partial.tensorflow import _exchange, _keras
+from hvd_partial.tensorflow import _exchange, _keras, _runtime
 
 keras = tf.keras
+BEGUN = time.monotonic()
 HOST = os.environ["HOROVOD_HOSTNAME"]
 NEW_HOST = "127.1"
 found = {"entries": [], "segments": [], "lost": [], "host": HOST}
@@ -28,6 +29,7 @@ found = {"entries": [], "segments": [], "lost": [], "host": HOST}
 def tell(**values):
     """This worker's report."""
     found.update(values)
+    found.setdefault("seconds", []).append(round(time.monotonic() - BEGUN, 1))
     path = FOLDER / f"worker-{HOST}.json"
     partial = path.with_suffix(".new")
     partial.write_text(json.dumps(found, default=lambda value: np.asarray(value).tolist()))
@@ -173,7 +175,7 @@ def fit():
                 "epoch": state.epoch,
                 "batch": state.batch,
                 "iterations": int(optimizer.iterations),
-                "mode": str(hvd.mode(optimizer)),
+                "mode": str(_runtime.chosen_mode()),
             }
         )
         tell()
