@@ -164,7 +164,7 @@ def _open(engine: Any, channel: Channel) -> Any:
     return engine.channel(
         channel.name,
         [tensor.array() for tensor in channel.tensors],
-        mode=options.mode,
+        mode=_runtime.capped(Mode.parse(options.mode), engine.size),
         average=options.average,
         staleness=options.staleness,
         grace=options.grace,

@@ -29,6 +29,9 @@ ATTRIBUTE = "_hvd_partial"
 # variables, whether all contributions were non-finite, whether any was.
 Update = Callable[[Any, list[Any], list[Any], tf.Tensor, tf.Tensor], None]
 
+# Contributions, the same in steps, and the first iteration.
+Position = tuple[int, float, float]
+
 _numbers: dict[str, Iterator[int]] = defaultdict(itertools.count)
 _order: Iterator[int] = itertools.count()
 _named: weakref.WeakValueDictionary[str, Distributed] = weakref.WeakValueDictionary()
@@ -91,6 +94,10 @@ class Distributed:
             # applied, of those before it.
             self.contributions = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial")
             self._base = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial")
+            # Contributions in steps: those under earlier numbers of ranks, and when the present one
+            # began.
+            self._steps = tf.Variable(0.0, dtype=tf.float64, trainable=False, name="hvd_partial")
+            self._steps_at = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial")
             self.ranks = tf.Variable(1.0, dtype=tf.float64, trainable=False, name="hvd_partial")
             self._pass = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial")
             # Where training went on from, e.g. that of a file.
@@ -155,6 +162,8 @@ class Distributed:
     def _restart(self) -> None:
         # A new engine counts from 0; an old channel may have been somebody else's before.
         with tf.init_scope():
+            self._steps.assign(self.steps())
+            self._steps_at.assign(self.contributions)
             seen = self.progress().contributions
             self._base.assign(self.contributions - seen)
             self.ranks.assign(float(_runtime.connect().size))
@@ -256,6 +265,28 @@ class Distributed:
 
         return self.replay, apply
 
+    def steps(self) -> tf.Tensor:
+        """Contributions divided by the number of ranks that there were when they were made."""
+        since = tf.cast(self.contributions - self._steps_at, tf.float64)
+        return self._steps + since / self.ranks
+
+    def position(self) -> Position:
+        """Where training stands, for schedules: part of what an elastic job commits."""
+        return int(self.contributions), float(self.steps()), float(self.first_iteration)
+
+    def go_to(self, position: Position) -> None:
+        """Goes on from there. Backward passes that are not a whole contribution yet are dropped."""
+        contributions, steps, first_iteration = position
+        self.contributions.assign(contributions)
+        self._steps.assign(steps)
+        self._steps_at.assign(contributions)
+        self.first_iteration.assign(first_iteration)
+        self._pass.assign(0)
+        for accumulator in self._accumulators:
+            accumulator.assign(tf.zeros_like(accumulator))
+        if self.replay.channel is not None and _runtime.connected():
+            self._restart()
+
     def progress(self) -> _ops.Progress:
         """Counters of this rank's channel."""
         return self.replay.progress()
@@ -334,6 +365,26 @@ def _unique_name(kind: str, name: str | None) -> str:
         )
     number = next(_numbers[f"name {name}"])
     return f"optimizer/{name}" if number == 0 else f"optimizer/{name}/{number}"
+
+
+def _number_anew(engine: Any) -> None:
+    """A new engine knows no names: those of optimizers that are no more are free again, as they are
+    on a rank that has just started."""
+    del engine
+    if _runtime.generation() == 1:
+        return
+    taken = {state.name for state in _live}
+    for key in _numbers:
+        stem = f"optimizer/{key.removeprefix('name ')}"
+        used = [0] if stem in taken else []
+        for name in taken:
+            number = name.removeprefix(f"{stem}/")
+            if number != name and number.isdecimal():
+                used.append(int(number))
+        _numbers[key] = itertools.count(max(used, default=-1) + 1)
+
+
+_runtime.on_connect(_number_anew)
 
 
 def _key(variable: Any) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -26,6 +27,7 @@ SILENCE_SECONDS = 30.0
 
 _lock = threading.RLock()
 _engine: Any = None
+_engines = 0  # connected so far
 _mode: Mode | None = None  # set for everything
 _on_connect: list[Callable[[Any], None]] = []
 
@@ -43,7 +45,7 @@ def init(*args: Any, **kwargs: Any) -> None:
     # Handlers run in reverse order: this one before Horovod's, which `init` has just registered.
     atexit.unregister(_close_at_exit)
     atexit.register(_close_at_exit)
-    _interrupts.install(_abort)
+    _interrupts.install(abort)
     if _context.context()._initialized:
         connect()
 
@@ -54,7 +56,7 @@ def connect() -> Any:
     Raises:
       NotConnectedError: before `init()` or after `shutdown()`.
     """
-    global _engine
+    global _engine, _engines
     with _lock:
         if _engine is not None:
             return _engine
@@ -71,16 +73,34 @@ def connect() -> Any:
 
         _ops.reset()
         _engine = _engine_module.connect(_hvd.rank(), _hvd.size(), exchange)
+        _engines += 1
         for opened in _on_connect:
             opened(_engine)
         if _mode is not None:
-            _engine.set_mode(_mode)
+            _engine.set_mode(capped(_mode, _engine.size))
         return _engine
 
 
 def connected() -> bool:
     """Whether the engine runs."""
     return _engine is not None
+
+
+def generation() -> int:
+    """How many engines this process has had, the present one included. What all ranks have done
+    together under one of them, ranks that have joined since have not."""
+    return _engines
+
+
+def capped(mode: Mode, size: int) -> Mode:
+    """A quorum that an elastic job has ranks for: it may be smaller now than when it was written.
+
+    In other jobs a quorum that is too large is a mistake, which the engine refuses.
+    """
+    elastic = os.environ.get("HOROVOD_ELASTIC") == "1"
+    if elastic and mode.k is not None and mode.k > size:
+        return Mode("quorum", k=size)
+    return mode
 
 
 def on_connect(action: Callable[[Any], None]) -> None:
@@ -98,6 +118,27 @@ def shutdown() -> None:
     _hvd.shutdown()
 
 
+def restart() -> None:
+    """Ends both libraries and starts them again, perhaps with other ranks; the mode stays.
+
+    All ranks must do so; those that start meanwhile call `init()` and `connect()`.
+    """
+    mode = _mode
+    shutdown()
+    # What nobody uses any more does not open its channels anew, on no rank.
+    gc.collect()
+    adopt_mode(mode)
+    init()
+    connect()
+
+
+def adopt_mode(mode: Mode | None) -> None:
+    """Has the mode that the other ranks have, which have told the engine, or that the next engine
+    is to have."""
+    global _mode
+    _mode = mode
+
+
 def set_mode(mode: str | Mode) -> None:
     """Sets the mode of everything: "sync", "majority", "solo", "quorum(k)", "designated(seed)",
     "async".
@@ -112,7 +153,7 @@ def set_mode(mode: str | Mode) -> None:
     parsed = Mode.parse(mode)
     with _lock:
         if _engine is not None:
-            _engine.set_mode(parsed)
+            _engine.set_mode(capped(parsed, _engine.size))
         elif not _hvd.is_initialized():
             raise NotConnectedError("set_mode: call hvd_partial.tensorflow.init() first")
         _mode = parsed
@@ -144,7 +185,8 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def _abort(reason: str) -> None:
+def abort(reason: str) -> None:
+    """Ends the job for the other ranks, with this reason, if there is one and it has not failed."""
     engine = _engine
     if engine is not None:
         with contextlib.suppress(HvdPartialError):  # it has just been closed

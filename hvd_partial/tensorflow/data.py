@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,10 +13,11 @@ import horovod.tensorflow as _hvd
 import tensorflow as tf
 
 from hvd_partial.errors import InvalidArgumentError, NotConnectedError
-from hvd_partial.tensorflow import _distributed, _ops
+from hvd_partial.tensorflow import _distributed, _ops, _runtime
 from hvd_partial.tensorflow._epochs import allow_epochs_of_any_length, mark_dataset
 
 _gates: Iterator[int] = itertools.count()
+_numbers: Iterator[int] = itertools.count()  # of sharded datasets
 
 
 def by_contributions(
@@ -136,7 +138,8 @@ def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
     The examples are dealt into as many shards as there are ranks. In every `size` iterations each
     rank gets each shard once, in an order drawn anew; at the same iteration the ranks have
     different ones. So the data of a rank that is always late, and contributes less, are not always
-    the same.
+    the same. In an elastic job the shares are dealt anew when ranks come or go, from the next
+    iteration on.
 
     Args:
       dataset: Examples, in the same order on all ranks: shuffle behind it, or with a fixed seed and
@@ -148,24 +151,61 @@ def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
     """
     if not _hvd.is_initialized():
         raise NotConnectedError("data.shard: call hvd_partial.tensorflow.init() first")
-    rank, size = _hvd.rank(), _hvd.size()
-    with tf.init_scope():
-        iteration = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial_iteration")
+    place = _Place(_hvd.rank(), _hvd.size())
 
     def one_iteration(_: tf.Tensor) -> tf.data.Dataset:
-        number = iteration.assign_add(1) - 1
-        return dataset.shard(size, _shard_of(rank, size, seed, number))
+        number = place.iteration.assign_add(1) - 1
+        size = place.size.read_value()
+        return dataset.shard(size, _shard_of(place.rank.read_value(), size, seed, number))
 
     shares = tf.data.Dataset.from_tensors(0).flat_map(one_iteration)
-    # The dataset reads the variable, but does not keep it alive.
-    shares._hvd_partial_iteration = iteration
+    # The dataset reads the variables, but does not keep them alive.
+    shares._hvd_partial_place = place
     return shares
 
 
-def _shard_of(rank: int, size: int, seed: int, iteration: tf.Tensor) -> tf.Tensor:
+class _Place:
+    """Which share of a dataset is next; in an elastic job, rank and size change."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.number = next(_numbers)
+
+        def variable(value: int) -> tf.Variable:
+            return tf.Variable(value, dtype=tf.int64, trainable=False, name="hvd_partial_shard")
+
+        with tf.init_scope():
+            self.rank, self.size, self.iteration = variable(rank), variable(size), variable(0)
+        _places.add(self)
+
+
+_places: weakref.WeakSet[_Place] = weakref.WeakSet()
+
+
+def _move(engine: Any) -> None:
+    for place in list(_places):
+        place.rank.assign(engine.rank)
+        place.size.assign(engine.size)
+
+
+_runtime.on_connect(_move)
+
+
+def iterations() -> list[int]:
+    """How often each sharded dataset has been iterated, in the order in which they were made."""
+    return [int(p.iteration) for p in sorted(_places, key=lambda place: place.number)]
+
+
+def go_to(numbers: list[int]) -> None:
+    """Goes on from there, as another rank, which has made the same datasets."""
+    ordered = sorted(_places, key=lambda place: place.number)
+    for place, number in zip(ordered, numbers, strict=False):
+        place.iteration.assign(number)
+
+
+def _shard_of(rank: tf.Tensor, size: tf.Tensor, seed: int, iteration: tf.Tensor) -> tf.Tensor:
     """Which shard a rank reads: a Latin square of ranks and iterations, its rows and columns in
     random order, another one for every `size` iterations."""
-    block, position = iteration // size, tf.cast(iteration % size, tf.int32)
+    block, position = iteration // size, iteration % size
     rows = tf.random.experimental.stateless_shuffle(tf.range(size), seed=[seed, 2 * block])
     columns = tf.random.experimental.stateless_shuffle(tf.range(size), seed=[seed, 2 * block + 1])
     return tf.cast(rows[(columns[position] + rank) % size], tf.int64)

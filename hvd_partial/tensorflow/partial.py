@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import tensorflow as tf
@@ -210,6 +211,9 @@ class Loop:
             )
         self.replay.step(gradients, self.apply)
 
+    def flushing(self) -> tuple[Replay, _replay.Apply]:
+        return self.replay, self.apply
+
     def apply(self, values: list[Any], all_bad: Any, any_bad: Any, header: Any) -> None:
         del all_bad, any_bad, header
         kept = [i for i, value in enumerate(values) if value is not None]
@@ -319,9 +323,7 @@ def flush(optimizer: Any = None) -> None:
       InvalidArgumentError: if nothing has been trained with it.
     """
     if optimizer is None:
-        trained = [state for state in _distributed.live_states() if state.variables]
-        loops = [(loop.replay, loop.apply) for loop in _loops.values()]
-        _replay.flush([*(state.flushing() for state in trained), *loops])
+        flush_channels({name for name, _ in _trained()})
         return
     if isinstance(optimizer, str):
         name = optimizer
@@ -335,4 +337,28 @@ def flush(optimizer: Any = None) -> None:
     loop = _loops.get(name)
     if loop is None:
         raise InvalidArgumentError(f"optimizer={optimizer!r}: nothing has been trained with it")
-    _replay.flush([(loop.replay, loop.apply)])
+    _replay.flush([loop.flushing()])
+
+
+def channels_with_rounds() -> set[str]:
+    """Of optimizers, and of loops of `apply`, those that have made a round since the engine was
+    connected: all ranks have opened them."""
+    channels = {channel.name: channel for channel in _channels.all_channels()}
+    return {
+        name
+        for name, _ in _trained()
+        if name in channels and channels[name].engine_channel().stats().rounds > 0
+    }
+
+
+def flush_channels(names: AbstractSet[str]) -> None:
+    """Flushes those optimizers and loops, together."""
+    _replay.flush([flushing() for name, flushing in _trained() if name in names])
+
+
+def _trained() -> list[tuple[str, Callable[[], tuple[Replay, _replay.Apply]]]]:
+    """Name, and what flushes it, of all optimizers and loops of `apply` that were trained with."""
+    states = [state for state in _distributed.live_states() if state.variables]
+    return [(state.name, state.flushing) for state in states] + [
+        (loop.replay.name, loop.flushing) for loop in _loops.values()
+    ]

@@ -75,25 +75,8 @@ def launch(
         command = [str(HOROVODRUN), "--gloo", "-np", str(ranks)] if ranks > 1 else []
         command += [sys.executable, "-u", str(WORKERS / f"{worker}.py"), *arguments]
         variables = environment(Path(folder), legacy_keras) | (extra or {})
-        variables["HVD_PARTIAL_TEST_DEADLINE"] = str(deadline)
         start = time.monotonic()
-        with (Path(folder) / "output").open("w+") as output:
-            process = subprocess.Popen(
-                command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env=variables,
-                cwd=ROOT,
-                start_new_session=True,
-            )
-            try:
-                code = process.wait(deadline)
-            except subprocess.TimeoutExpired:
-                code = None
-            finally:
-                _kill_group(process)
-            text = (Path(folder) / "output").read_text(errors="replace")
+        code, text = run(command, Path(folder), variables, deadline)
         reports = {
             int(path.stem.removeprefix("rank")): json.loads(path.read_text())
             for path in Path(folder).glob("rank*.json")
@@ -104,6 +87,29 @@ def launch(
                 f"{worker} {arguments} did not end within {deadline} s; reported: {done}\n{text}"
             )
         return Launch(code, text, reports, time.monotonic() - start)
+
+
+def run(
+    command: list[str], folder: Path, variables: dict[str, str], deadline: float
+) -> tuple[int | None, str]:
+    """Exit code, None at the deadline, and output. Nothing of it runs any more afterwards."""
+    with (folder / "output").open("w+") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=variables | {"HVD_PARTIAL_TEST_DEADLINE": str(deadline)},
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(deadline)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            _kill_group(process)
+    return code, (folder / "output").read_text(errors="replace")
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

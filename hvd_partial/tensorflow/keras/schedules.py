@@ -44,7 +44,7 @@ class ByContributions(tf.keras.optimizers.schedules.LearningRateSchedule):
         state = self._state
         if state is None:
             return self.schedule(step)
-        done = tf.cast(state.contributions, tf.float64) / state.ranks
+        done = state.steps()
         first = state.first_iteration if self.start is None else self.start
         position = tf.cast(first, tf.float64) + done * float(state.iterations_per_round)
         rate = self.schedule(tf.cast(position, tf.float32))

@@ -32,6 +32,7 @@ class BroadcastGlobalVariablesCallback(PartialCallback):
         self.root_rank = root_rank
         self.device = device
         self.broadcast_done = False
+        self._generation = 0  # of the engine under which it was done
         if local_variables is None:
             local_variables = []
         elif not isinstance(local_variables, list | tuple | set):
@@ -49,6 +50,8 @@ class BroadcastGlobalVariablesCallback(PartialCallback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         super().on_train_begin(logs)
+        # In an elastic job ranks may have joined, which wait for this.
+        self.broadcast_done &= self._generation == _runtime.generation()
         if not self.broadcast_done and self.model.built and self.model.weights:
             self._broadcast()
 
@@ -72,6 +75,7 @@ class BroadcastGlobalVariablesCallback(PartialCallback):
         with tf.device(self.device):
             _hvd.broadcast_variables(list(chosen.values()), root_rank=self.root_rank)
         self.broadcast_done = True
+        self._generation = _runtime.generation()
 
 
 def _optimizers(model: Any) -> list[Any]:
