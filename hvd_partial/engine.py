@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from hvd_partial import _native, policy
+from hvd_partial import _native, arguments, policy
 from hvd_partial.channel import Channel, ChannelStats, RoundResult
 from hvd_partial.errors import (
     AbortedError,
@@ -92,12 +92,23 @@ def connect(rank: int, size: int, exchange: Callable[[bytes], list[bytes]]) -> E
         raise InvalidArgumentError(
             f"connect: rank={rank} of size={size}: rank must be 0 to size - 1"
         )
+    if not callable(exchange):
+        raise InvalidArgumentError(
+            f"connect: rank {rank}: exchange={exchange!r}: must be a function that takes this "
+            f"rank's bytes and returns those of all ranks, in their order"
+        )
     address = _engine.open_engine(rank, size)
     addresses = list(exchange(address))
     if len(addresses) != size:
         raise InvalidArgumentError(
             f"connect: rank {rank}: exchange returned {len(addresses)} addresses for {size} ranks; "
             f"it must return what every rank passed in, in the order of ranks"
+        )
+    if not all(isinstance(item, bytes | bytearray | memoryview) for item in addresses):
+        kinds = sorted({type(item).__name__ for item in addresses})
+        raise InvalidArgumentError(
+            f"connect: rank {rank}: exchange returned items of type {', '.join(kinds)}; it must "
+            f"return the bytes that every rank passed in"
         )
     if addresses[rank] != address:
         raise InvalidArgumentError(
@@ -195,7 +206,7 @@ class Engine:
                 max_lag=lag,
                 staleness_weights=weights,
                 grace_seconds=policy.grace_seconds(grace),
-                skip_nonfinite=bool(skip_nonfinite),
+                skip_nonfinite=arguments.flag("skip_nonfinite", skip_nonfinite),
             )
         except InvalidArgumentError as error:
             text = str(error)
@@ -245,13 +256,18 @@ class Engine:
         after `silence_seconds` without a sign of life of the others. A second call does nothing.
 
         Raises:
+          InvalidArgumentError: if `silence_seconds` is not a number of seconds.
           KeyboardInterrupt: on Ctrl-C while it waits; the job is aborted then.
         """
+        try:
+            seconds = arguments.number("silence_seconds", silence_seconds, least=0.0)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"rank {self._rank}: close: {error}") from None
         if self._closed:
             return
         self._closed = True
         atexit.unregister(self._close_at_exit)
-        _engine.close_engine(float(silence_seconds))
+        _engine.close_engine(seconds)
 
     def __enter__(self) -> Engine:
         return self

@@ -19,6 +19,7 @@ import hvd_partial.engine as _engine_module
 from hvd_partial.errors import HvdPartialError, NotConnectedError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import _interrupts, _ops
+from hvd_partial.tensorflow._errors import names_rank
 
 # After this long without a sign of life of the others a rank that ends stops waiting for them.
 SILENCE_SECONDS = 30.0
@@ -96,6 +97,7 @@ def shutdown() -> None:
     _hvd.shutdown()
 
 
+@names_rank
 def set_mode(mode: str | Mode) -> None:
     """Sets the mode of everything: "sync", "majority", "solo", "quorum(k)", "designated(seed)",
     "async".
@@ -107,7 +109,7 @@ def set_mode(mode: str | Mode) -> None:
       InvalidArgumentError: if there is no such mode.
     """
     global _mode
-    parsed = Mode.parse(mode)
+    parsed = Mode.parse(mode, _hvd.size() if _hvd.is_initialized() else None)
     with _lock:
         if _engine is not None:
             _engine.set_mode(parsed)

@@ -11,13 +11,16 @@ from typing import Any
 import horovod.tensorflow as _hvd
 import tensorflow as tf
 
-from hvd_partial.errors import InvalidArgumentError, NotConnectedError
+from hvd_partial import arguments
+from hvd_partial.errors import NotConnectedError
 from hvd_partial.tensorflow import _distributed, _ops
 from hvd_partial.tensorflow._epochs import allow_epochs_of_any_length, mark_dataset
+from hvd_partial.tensorflow._errors import names_rank
 
 _gates: Iterator[int] = itertools.count()
 
 
+@names_rank
 def by_contributions(
     dataset: tf.data.Dataset, steps_per_epoch: int, optimizer: Any = None
 ) -> tf.data.Dataset:
@@ -46,10 +49,8 @@ def by_contributions(
     Raises:
       InvalidArgumentError: for a number below 1 or an optimizer that is not distributed.
     """
-    if isinstance(steps_per_epoch, bool) or not isinstance(steps_per_epoch, int):
-        raise InvalidArgumentError(f"steps_per_epoch={steps_per_epoch!r}: must be a whole number")
-    if steps_per_epoch < 1:
-        raise InvalidArgumentError(f"steps_per_epoch={steps_per_epoch}: must be at least 1")
+    _check_dataset(dataset)
+    arguments.whole("steps_per_epoch", steps_per_epoch, least=1, hint="batches of one rank")
     channel, passes = _counter(optimizer)
     gate = next(_gates)
     plan = (channel, gate, steps_per_epoch, passes)
@@ -82,12 +83,13 @@ def _counter(optimizer: Any) -> tuple[str, int]:
     if optimizer is not None:
         state = _distributed.state_of(optimizer)
         if state is None:
-            raise InvalidArgumentError("optimizer: must be a DistributedOptimizer of hvd_partial")
+            raise arguments.wrong("optimizer", optimizer, "a DistributedOptimizer of hvd_partial")
     else:
         state = _distributed.newest_state()
     return ("", 1) if state is None else (state.name, state.settings.passes)
 
 
+@names_rank
 def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
     """This rank's share of the examples, another one each time the dataset is iterated.
 
@@ -106,6 +108,8 @@ def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
     """
     if not _hvd.is_initialized():
         raise NotConnectedError("data.shard: call hvd_partial.tensorflow.init() first")
+    _check_dataset(dataset)
+    arguments.whole("seed", seed, least=-(2**63), most=2**63 - 1, hint="the same on all ranks")
     rank, size = _hvd.rank(), _hvd.size()
     with tf.init_scope():
         iteration = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial_iteration")
@@ -118,6 +122,13 @@ def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
     # The dataset reads the variable, but does not keep it alive.
     shares._hvd_partial_iteration = iteration
     return shares
+
+
+def _check_dataset(dataset: Any) -> None:
+    if not isinstance(dataset, tf.data.Dataset):
+        raise arguments.wrong(
+            "dataset", dataset, "a tf.data.Dataset", "make one with Dataset.from_tensor_slices"
+        )
 
 
 def _shard_of(rank: int, size: int, seed: int, iteration: tf.Tensor) -> tf.Tensor:

@@ -33,7 +33,7 @@ class Progress final : public ChannelHost, private TransportListener {
   void post(Message message) override;
   void wake() override { transport_->wake(); }
   // Opens the channel, or finds it: the same name must come with the same
-  // signature. Throws std::bad_alloc.
+  // signature. Fails everywhere if there is no memory for it here.
   Status open_channel(ChannelOptions options, std::shared_ptr<Channel>* channel);
   std::shared_ptr<Channel> find_channel(const std::string& name);
   std::vector<std::shared_ptr<Channel>> channels();
