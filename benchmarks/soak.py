@@ -150,8 +150,9 @@ class Soak:
         addresses: dict[int, bytes] = {}
         while len(answers) < len(ranks) or events:
             now = time.monotonic()
-            while events and events[0].at <= now:
+            if events and events[0].at <= now:
                 events.pop(0).action()
+                continue
             if now > deadline:
                 missing = [rank for rank in ranks if rank not in answers]
                 raise SoakError(f"ranks {missing} hang; they stand at\n{self._where(missing)}")

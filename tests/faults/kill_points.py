@@ -202,7 +202,9 @@ def _in_a_reduce(scene: Scene) -> Seen | None:
         return None
     ranks.wait_for_signal(scene.bystander, signal.SIGSTOP)
     seen = scene.survive(scene.allreduce)
-    ranks.signal(scene.bystander, signal.SIGCONT)
+    others = (rank for rank in range(ranks.size) if rank not in (scene.victim, scene.bystander))
+    if ranks.rank == min(others):
+        ranks.signal(scene.bystander, signal.SIGCONT)
     return seen
 
 

@@ -124,18 +124,19 @@ def _begin(ranks: Ranks, engine: Any, mode: str) -> _Training:
 def _stopped(ranks: Ranks, mode: str, victim: int, seconds: float) -> dict[str, Any]:
     with ranks.connect() as engine:
         training = _begin(ranks, engine, mode)
-        while training.call < AT_CALL:
-            training.step()
         if ranks.rank == victim:
+            while training.call < AT_CALL:
+                training.step()
             ranks.signal(victim, signal.SIGSTOP)
             caught_up = training.step()
             return training.finish() | {"caught up": caught_up}
         if ranks.rank != (victim + 1) % ranks.size:
             return training.finish()
-        ranks.wait_for_signal(victim, signal.SIGSTOP)
         seen: dict[str, Any] = {}
 
         def watch() -> None:
+            # A thread of its own, because this rank's calls need the one that is stopped.
+            ranks.wait_for_signal(victim, signal.SIGSTOP)
             begun, rounds = time.monotonic(), training.channel.stats().rounds
             time.sleep(seconds)
             seen["meanwhile"] = training.channel.stats().rounds - rounds

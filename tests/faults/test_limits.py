@@ -37,9 +37,9 @@ def test_no_memory_for_a_ring_on_one_rank_is_an_error_on_all(victim: int) -> Non
 
 
 def test_a_ring_larger_than_the_machine_is_refused_before_it_fills_it() -> None:
-    for rank, found in enumerate(too_little_memory(None)):
+    for found in too_little_memory(None):
         # Each rank sees it itself, or hears of it from the one that was first.
         assert found.kinds[0] in ("HvdPartialError", "AbortedError"), found
-        assert f"rank {rank}" in found.message
+        assert ", channel 'g'" in found.message
         assert "out of memory: max_lag=60000 asks for" in found.message
         assert found.seconds < 10.0
