@@ -15,12 +15,20 @@ from typing import Any
 from hvd_partial.errors import InvalidArgumentError
 
 
-def whole(name: str, value: Any, least: int = 0, most: int | None = None, hint: str = "") -> int:
-    """A whole number from `least` to `most`."""
-    fits = not isinstance(value, bool) and isinstance(value, int) and value >= least
-    if not fits or (most is not None and value > most):
-        limits = f"at least {least}" if most is None else f"{least} to {most}"
-        raise wrong(name, value, f"a whole number, {limits}", hint)
+def whole(
+    name: str, value: Any, least: int | None = 0, most: int | None = None, hint: str = ""
+) -> int:
+    """A whole number from `least` to `most`; None: any."""
+    fits = not isinstance(value, bool) and isinstance(value, int)
+    if fits and least is not None:
+        fits = value >= least
+    if fits and most is not None:
+        fits = value <= most
+    if not fits:
+        limits = "" if least is None else f", at least {least}"
+        if most is not None:
+            limits = f", {least} to {most}"
+        raise wrong(name, value, f"a whole number{limits}", hint)
     return value
 
 
@@ -65,7 +73,9 @@ def listed(name: str, value: Any, what: str) -> list[Any]:
 def wrong(name: str, value: Any, expected: str, hint: str = "") -> InvalidArgumentError:
     """The error for a value that is not what is expected."""
     shown = repr(value)
-    if len(shown) > 80:
+    if " object at 0x" in shown:
+        shown = f"an object of class {type(value).__name__}"
+    elif len(shown) > 80:
         shown = f"{shown[:77]}..."
     return InvalidArgumentError(f"{name}={shown}: must be {expected}{hint and f'; {hint}'}")
 

@@ -31,4 +31,6 @@ def broadcast_variables(
 def checked_root_rank(root_rank: Any) -> int:
     """Whose values; one that does not exist would leave all ranks waiting for it."""
     last = _hvd.size() - 1 if _hvd.is_initialized() else None
-    return arguments.whole("root_rank", root_rank, most=last, hint="of the ranks that there are")
+    return arguments.whole(
+        "root_rank", root_rank, most=last, hint="one of the ranks that there are"
+    )

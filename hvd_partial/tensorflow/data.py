@@ -109,7 +109,7 @@ def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
     if not _hvd.is_initialized():
         raise NotConnectedError("data.shard: call hvd_partial.tensorflow.init() first")
     _check_dataset(dataset)
-    arguments.whole("seed", seed, least=-(2**63), most=2**63 - 1, hint="the same on all ranks")
+    arguments.whole("seed", seed, least=None, hint="the same on all ranks")
     rank, size = _hvd.rank(), _hvd.size()
     with tf.init_scope():
         iteration = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_partial_iteration")

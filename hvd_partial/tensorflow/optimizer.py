@@ -147,7 +147,7 @@ def reduction_options(
     """
     if op not in (Average, Sum):
         raise InvalidArgumentError(
-            f"op={op!r}: must be Average or Sum; a partial round adds what is there, and the "
+            "op: must be Average or Sum; a partial round adds what is there, and the "
             "minimum, maximum, product or Adasum of some ranks' gradients is not that of all"
         )
     if op == Sum:
@@ -161,7 +161,7 @@ def reduction_options(
         )
     if factor != 1.0 and op != Average:
         raise InvalidArgumentError(
-            f"gradient_predivide_factor={factor}: needs op=Average; leave one of them out"
+            "gradient_predivide_factor: needs op=Average; leave one of them out"
         )
     for argument, device in (("device_dense", device_dense), ("device_sparse", device_sparse)):
         if device and "cpu" not in str(device).lower():
@@ -170,8 +170,8 @@ def reduction_options(
             )
     if process_set is not global_process_set and process_set is not None:
         raise InvalidArgumentError(
-            f"process_set={process_set!r}: process sets are not supported yet; leave it out, and "
-            "all ranks take part"
+            "process_set: only the global one; rounds of a part of the ranks do not exist yet; "
+            "leave it out, and all ranks take part"
         )
     # Only hints in Horovod, about what travels together: here a contribution always does.
     arguments.whole("num_groups", num_groups)

@@ -306,7 +306,7 @@ def _loop_of(
     if name is None:
         if not is_keras:
             raise InvalidArgumentError(
-                "name=None: must be given when the update is a function; the same on all ranks"
+                "name: must be given when the update is a function, the same on all ranks"
             )
         name = vars(optimizer).get(_ATTRIBUTE) or f"{type(optimizer).__name__}/{next(_numbers)}"
         object.__setattr__(optimizer, _ATTRIBUTE, name)

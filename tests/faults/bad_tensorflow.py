@@ -329,7 +329,7 @@ ROWS = [
         "callbacks.LearningRateScheduleCallback",
         {"initial_lr": 0.1, "multiplier": 0.5},
         [
-            ("initial_lr", None, "None", "a learning rate"),
+            ("initial_lr", None, "None", "the learning rate that multipliers refer to"),
             ("multiplier", "half", "'half'", "or a function of the epoch"),
             ("start_epoch", -1, "-1", "at least 0"),
             ("end_epoch", 1.5, "1.5", "None for never"),
@@ -343,7 +343,7 @@ ROWS = [
         "callbacks.LearningRateWarmupCallback",
         {"initial_lr": 0.1},
         [
-            ("initial_lr", "fast", "'fast'", "a learning rate"),
+            ("initial_lr", "fast", "'fast'", "the learning rate that multipliers refer to"),
             ("warmup_epochs", 0, "0", "at least 1"),
             ("momentum_correction", "no", "'no'", "True or False"),
             ("steps_per_epoch", 0, "0", "at least 1"),

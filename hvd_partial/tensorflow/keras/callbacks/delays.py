@@ -35,7 +35,7 @@ class FixedRank:
 
     @names_rank
     def __post_init__(self) -> None:
-        arguments.whole("rank", self.rank, least=-(2**31), hint="negative: from the end")
+        arguments.whole("rank", self.rank, least=None, hint="negative: from the end")
         arguments.number("seconds", self.seconds, least=0.0)
 
     def __call__(self, rank: int, step: int, size: int) -> float:
@@ -80,7 +80,7 @@ class RotatingSkew:
     @names_rank
     def __post_init__(self) -> None:
         arguments.number("shortest", self.shortest, least=0.0, hint="in seconds")
-        arguments.number("longest", self.longest, least=self.shortest, hint="the shortest")
+        arguments.number("longest", self.longest, least=self.shortest, hint="which is the shortest")
 
     def __call__(self, rank: int, step: int, size: int) -> float:
         if size == 1:

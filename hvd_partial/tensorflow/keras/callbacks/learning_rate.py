@@ -50,7 +50,9 @@ class LearningRateScheduleCallback(PartialCallback):
         steps_per_epoch: int | None = None,
     ) -> None:
         super().__init__()
-        self.initial_lr = arguments.number("initial_lr", initial_lr, hint="a learning rate")
+        self.initial_lr = arguments.number(
+            "initial_lr", initial_lr, hint="the learning rate that multipliers refer to"
+        )
         arguments.whole("start_epoch", start_epoch)
         if end_epoch is not None:
             arguments.whole("end_epoch", end_epoch, hint="or None for never")
