@@ -178,9 +178,12 @@ def _in_a_reduce(scene: Scene) -> Seen | None:
     """The bystander is stopped, so that the reduce begins and cannot end."""
     ranks, channel = scene.ranks, scene.channel
     if scene.is_bystander:
-        if scene.mode == "sync":  # there is no round without its call
-            deposits = channel.stats().deposits
-            when(lambda: channel.stats().deposits > deposits, lambda: ranks.set("stop me"))
+        if scene.mode == "sync":  # there is no round without its call, which must have left
+            sent = scene.engine.stats().control_messages_sent
+            when(
+                lambda: scene.engine.stats().control_messages_sent > sent,
+                lambda: ranks.set("stop me"),
+            )
             return scene.survive(scene.allreduce)
         ranks.set("stop me")
         scene.wait_for_kill()
