@@ -36,6 +36,7 @@ from tests.faults.kill_points import POINTS
 from tests.faults.kills import MODES, VICTIMS, kill
 from tests.faults.limits import CannotLimitError, throttle, too_little_memory
 from tests.faults.stops import stop_process, stop_thread
+from tests.tensorflow.launch import launch
 
 DEADLINE_SECONDS = 60.0
 SOAK = Path("benchmarks/results/soak.json")
@@ -161,11 +162,27 @@ def measure_input(found: Found, options: argparse.Namespace, keep: Callable[[], 
     keep()
 
 
+def measure_horovodrun(found: Found, options: argparse.Namespace, keep: Callable[[], None]) -> None:
+    done = launch("lives", "killed_while_waiting", ranks=3, deadline=100)
+    found["horovodrun"] = [
+        {
+            "rank": rank,
+            "seconds": report["since_kill"],
+            "kinds": report["failure"]["kinds"],
+            "message": report["failure"]["text"],
+        }
+        for rank, report in sorted(done.reports.items())
+        if "failure" in report
+    ]
+    keep()
+
+
 PARTS = {
     "kills": measure_kills,
     "stops": measure_stops,
     "limits": measure_limits,
     "input": measure_input,
+    "horovodrun": measure_horovodrun,
 }
 
 

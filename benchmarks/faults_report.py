@@ -84,7 +84,7 @@ def markdown(found: Found, soak: Found | None) -> str:
         f"- Measured on: {machine}. The machine was shared with other work.",
         "- The same faults are tests, in `tests/faults`.",
     ]
-    for section in (_kills, _stops, _quota, _memory):
+    for section in (_kills, _horovodrun, _stops, _quota, _memory):
         lines += ["", *section(found)]
     lines += ["", *_soak(soak), "", *_input(found)]
     return "\n".join(lines).rstrip() + "\n"
@@ -153,6 +153,28 @@ def _numbers(cell: Sequence[Found]) -> tuple[object, object]:
     if not seconds:
         return count, "-"
     return count, f"{milliseconds(statistics.median(seconds))}, {milliseconds(max(seconds))}"
+
+
+def _horovodrun(found: Found) -> Iterator[str]:
+    yield "### Under horovodrun, with TensorFlow"
+    yield ""
+    yield (
+        "Rank 0 of 3 is killed inside `model.fit`, in an op in which it waits for rank 1. "
+        "(horovodrun then ends the others; they hear of it from the engine before that.)"
+    )
+    yield ""
+    yield from table(
+        ["rank", "ms", "error", "message"],
+        [
+            (
+                seen["rank"],
+                milliseconds(seen["seconds"]),
+                f"`{seen['kinds'][0]}`",
+                seen["message"],
+            )
+            for seen in found.get("horovodrun", [])
+        ],
+    )
 
 
 def _stops(found: Found) -> Iterator[str]:

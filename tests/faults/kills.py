@@ -8,11 +8,13 @@ import signal
 from dataclasses import dataclass
 
 from tests.engine.process_ranks import DEADLINE_SECONDS, Outcome, Ranks, launch
-from tests.faults.kill_points import LARGE, POINTS, PROMISED_SECONDS, SMALL, Scene, Seen
+from tests.faults.kill_points import LARGE, POINTS, SMALL, Scene, Seen
 
 SIZE = 4
 MODES = ("sync", "majority", "solo")
 VICTIMS = (0, 2)  # the coordinator, and a rank like any other
+# Nobody is waited for after an error; a busy machine gets this long to end a thread.
+CLOSE_SECONDS = 10.0
 
 
 def live_through(ranks: Ranks, point: str, mode: str, victim: int) -> Seen | None:
@@ -91,4 +93,4 @@ def _judge_error(rank: int, seen: Seen, victim: int) -> None:
     assert f"rank {victim} was lost" in seen.message, text
     assert f"rank {rank}, channel 'g'" in seen.message, text
     assert seen.after == ("PeerLostError", "PeerLostError"), text
-    assert seen.close_seconds < PROMISED_SECONDS, text
+    assert seen.close_seconds < CLOSE_SECONDS, text

@@ -11,7 +11,7 @@ from tests.faults.kills import MODES, VICTIMS, kill
 
 # The promise is two seconds; a machine that does much else meanwhile gets more time here. What was
 # measured is in docs/reliability.md.
-DEADLINE_SECONDS = 15.0
+DEADLINE_SECONDS = 40.0
 LONGEST_SECONDS = 10.0
 
 
