@@ -20,7 +20,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ def measure_kills(found: Found, options: argparse.Namespace, keep: Callable[[], 
         _progress("kills", len(wanted)) as advance,
         ThreadPoolExecutor(options.parallel) as pool,
     ):
-        running = set()
+        running: set[Future[Found]] = set()
         while wanted or running:
             while wanted and len(running) < options.parallel and time.monotonic() < ends_at:
                 running.add(pool.submit(one_kill, *wanted.pop(0)))

@@ -57,8 +57,12 @@ def problems(found: Found) -> list[str]:
 
 
 def late_kills(found: Found) -> list[Found]:
-    """Kills that took the survivors longer than the issue allows."""
-    return [kill for kill in found.get("kills", []) if kill.get("seconds", 0) > PROMISED_SECONDS]
+    """Kills of which the survivors knew only after more than the two seconds that are promised."""
+    return [
+        kill
+        for kill in found.get("kills", [])
+        if kill.get("fate") != "go on" and kill.get("seconds", 0) > PROMISED_SECONDS
+    ]
 
 
 def summary(found: Found) -> str:

@@ -26,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -309,10 +310,8 @@ class Soak:
             if self._chance.random() < 0.15:
                 at = begin + self._chance.random() * 0.1
                 seconds = self._chance.choice([0.001, 0.02, 0.2])
-                events.append(_Event(at, lambda rank=rank: self._signal(rank, signal.SIGSTOP)))
-                events.append(
-                    _Event(at + seconds, lambda rank=rank: self._signal(rank, signal.SIGCONT))
-                )
+                events.append(_Event(at, partial(self._signal, rank, signal.SIGSTOP)))
+                events.append(_Event(at + seconds, partial(self._signal, rank, signal.SIGCONT)))
                 self.tally.faults["stops"] += 1
         return events
 
