@@ -148,7 +148,7 @@ class _Rank:
     def _play(self, part: Part) -> tuple[str, Any]:
         like = [np.zeros(part.elements, np.int64)]
         channel = self._engine.channel(part.channel, like, **part.options)
-        epochs = []
+        epochs, before = [], channel.stats().rounds
         for epoch, delays in enumerate(part.epochs):
             total, count = np.zeros(part.elements, np.int64), 0
             results: list[Any] = []
@@ -166,7 +166,7 @@ class _Rank:
             epochs.append((digest(total), count))
         while part.endless:
             channel.allreduce(like)
-        rounds, largest_lag = channel.stats().rounds, channel.stats().largest_lag
+        rounds, largest_lag = channel.stats().rounds - before, channel.stats().largest_lag
         if part.leave:
             channel.leave()
         return "done", (epochs, rounds, largest_lag)
