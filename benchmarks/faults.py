@@ -16,11 +16,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -104,10 +112,7 @@ def measure_kills(found: Found, options: argparse.Namespace, keep: Callable[[], 
     kills: list[Found] = found.setdefault("kills", [])
     wanted = list(missing_kills(kills, options.repetitions))
     ends_at = time.monotonic() + options.seconds
-    with (
-        _progress("kills", len(wanted)) as advance,
-        ThreadPoolExecutor(options.parallel) as pool,
-    ):
+    with _progress("kills", len(wanted)) as advance, _pool(options.parallel) as pool:
         running: set[Future[Found]] = set()
         while wanted or running:
             while wanted and len(running) < options.parallel and time.monotonic() < ends_at:
@@ -119,6 +124,14 @@ def measure_kills(found: Found, options: argparse.Namespace, keep: Callable[[], 
                 kills.append(future.result())
                 advance()
                 keep()
+
+
+def _pool(parallel: int) -> Executor:
+    # Not several threads: multiprocessing asks for the end of all its children whenever it starts
+    # one, and a child's exit code can be read only once.
+    if parallel == 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(parallel, mp_context=multiprocessing.get_context("spawn"))
 
 
 def measure_stops(found: Found, options: argparse.Namespace, keep: Callable[[], None]) -> None:

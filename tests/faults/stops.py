@@ -156,10 +156,10 @@ def _thread_stopped(ranks: Ranks, mode: str, victim: int) -> dict[str, Any]:
         while training.call < AT_CALL:
             training.step()
         training._apply(training.channel.flush())  # all stand at the same round
+        channel = training.channel
+        begun, rounds = time.monotonic(), channel.stats().rounds
         ranks.barrier()
         if ranks.rank == victim:
-            channel = training.channel
-            begun, rounds = time.monotonic(), channel.stats().rounds
             if mode != "sync":  # the others go on until there is no room
                 while channel.stats().lag < MAX_LAG:
                     time.sleep(0.001)

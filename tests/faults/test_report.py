@@ -53,6 +53,7 @@ def test_a_run_that_ends_early_keeps_what_it_has(
     monkeypatch.setattr(faults, "kill", fake)
     results, page = tmp_path / "faults.json", tmp_path / "reliability.md"
     arguments = ["--only", "kills", "--json", str(results), "--soak", str(tmp_path / "none.json")]
+    arguments += ["--parallel", "1"]  # in this process, where it is replaced
     assert faults.main([*arguments, "--seconds", "0"]) == 0  # begins nothing
     # A kill that hung is in the report, and the exit code.
     assert faults.main([*arguments, "--write", str(page)]) == 1
