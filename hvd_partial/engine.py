@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from hvd_partial import _native, diagnosis, policy
+from hvd_partial import _native, arguments, diagnosis, policy
 from hvd_partial.channel import Channel, ChannelStats, RoundResult
 from hvd_partial.errors import (
     AbortedError,
@@ -92,6 +92,11 @@ def connect(rank: int, size: int, exchange: Callable[[bytes], list[bytes]]) -> E
     if not 0 <= rank < size:
         raise InvalidArgumentError(
             f"connect: rank={rank} of size={size}: rank must be 0 to size - 1"
+        )
+    if not callable(exchange):
+        raise InvalidArgumentError(
+            f"connect: rank {rank}: exchange={exchange!r}: must be a function that takes this "
+            f"rank's bytes and returns those of all ranks, in their order"
         )
     settings = diagnosis.Settings.from_environment(rank)
     address = _engine.open_engine(rank, size)
@@ -210,7 +215,7 @@ class Engine:
                 max_lag=lag,
                 staleness_weights=weights,
                 grace_seconds=policy.grace_seconds(grace),
-                skip_nonfinite=bool(skip_nonfinite),
+                skip_nonfinite=arguments.flag("skip_nonfinite", skip_nonfinite),
             )
         except InvalidArgumentError as error:
             text = str(error)
@@ -276,14 +281,19 @@ class Engine:
         after `silence_seconds` without a sign of life of the others. A second call does nothing.
 
         Raises:
+          InvalidArgumentError: if `silence_seconds` is not a number of seconds.
           KeyboardInterrupt: on Ctrl-C while it waits; the job is aborted then.
         """
+        try:
+            seconds = arguments.number("silence_seconds", silence_seconds, least=0.0)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"rank {self._rank}: close: {error}") from None
         if self._closed:
             return
         self._closed = True
         atexit.unregister(self._close_at_exit)
         try:
-            _engine.close_engine(float(silence_seconds))
+            _engine.close_engine(seconds)
         finally:
             self._speaker.finish()
 

@@ -30,6 +30,9 @@ STALENESS_RULES: dict[str, Callable[[int], float]] = {
 # such bound: then the last weight of the table holds for all later ones.
 LEAST_WEIGHTS = 64
 
+# kLargestMaxLag in native/capi/hvd_partial.cc.
+LARGEST_MAX_LAG = 65536
+
 LEARNED_GRACE = -1.0
 
 
@@ -55,10 +58,14 @@ def catch_up_code(catch_up: str) -> int:
 
 def checked_max_lag(max_lag: int) -> int:
     """How many results may wait to be applied."""
-    # 2**31 - 1 is what the engine's int32 holds; memory ends much earlier.
-    if isinstance(max_lag, bool) or not isinstance(max_lag, int) or not 1 <= max_lag < 2**31:
+    if (
+        isinstance(max_lag, bool)
+        or not isinstance(max_lag, int)
+        or not 1 <= max_lag <= LARGEST_MAX_LAG
+    ):
         raise InvalidArgumentError(
-            f"max_lag={max_lag!r}: must be a whole number of rounds, at least 1 (8 is usual)"
+            f"max_lag={max_lag!r}: must be a whole number of rounds, 1 to {LARGEST_MAX_LAG} "
+            f"(8 is usual)"
         )
     return max_lag
 

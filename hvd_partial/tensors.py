@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError
 
 Array = npt.NDArray[Any]
@@ -80,12 +81,14 @@ class TensorList:
             if isinstance(like, np.ndarray):
                 raise InvalidArgumentError("like: must be a list of arrays, got one array: [array]")
             self._keys = None
-            arrays = list(like)
+            arrays = arguments.listed("like", like, "arrays")
         if not arrays:
             raise InvalidArgumentError("like: must hold at least one array")
         if names is None:
             names = self._keys or [f"tensor {i}" for i in range(len(arrays))]
-        elif len(names) != len(arrays):
+        else:
+            names = [str(name) for name in arguments.listed("names", names, "texts")]
+        if len(names) != len(arrays):
             raise InvalidArgumentError(f"names: {len(names)} names for {len(arrays)} arrays")
         self.specs = tuple(_spec(name, array) for name, array in zip(names, arrays, strict=True))
 
@@ -131,7 +134,7 @@ class TensorList:
         if not isinstance(arrays, Mapping):
             if isinstance(arrays, np.ndarray):
                 raise InvalidArgumentError("expected a list of arrays, got one array: [array]")
-            return list(arrays)
+            return arguments.listed("arrays", arrays, "arrays")
         if self._keys is None:
             raise InvalidArgumentError("expected a list of arrays, as in `like`; got a mapping")
         missing = [key for key in self._keys if key not in arrays]

@@ -26,6 +26,7 @@ from hvd_partial.errors import (
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import data, elastic
 from hvd_partial.tensorflow._broadcast import broadcast_variables
+from hvd_partial.tensorflow._errors import names_rank as _names_rank
 from hvd_partial.tensorflow._info import exclude, mode, stats
 from hvd_partial.tensorflow._runtime import init, set_mode, shutdown
 from hvd_partial.tensorflow.optimizer import HorovodDefaults as _Defaults
@@ -42,6 +43,7 @@ from hvd_partial.tensorflow.tape import DistributedGradientTape
 
 
 @_document
+@_names_rank
 def DistributedOptimizer(  # noqa: N802 - Horovod's name
     optimizer: Any,
     name: str | None = None,
@@ -62,7 +64,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
 ) -> Any:
     if use_locking:
         raise InvalidArgumentError(
-            "use_locking: is for tf.compat.v1 optimizers, which are horovod.tensorflow's"
+            f"use_locking={use_locking!r}: is for tf.compat.v1 optimizers, which are "
+            "horovod.tensorflow's; leave it out"
         )
     return _distributed_optimizer(
         optimizer,

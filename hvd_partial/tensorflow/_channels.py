@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from hvd_partial import arguments, policy
 from hvd_partial.errors import HvdPartialError, InvalidArgumentError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import _ops, _runtime
@@ -59,14 +60,11 @@ class Options:
 
     def __post_init__(self) -> None:
         Mode.parse(self.mode)
-        if self.average not in ("size", "contributions", None):
-            raise InvalidArgumentError(
-                f"average={self.average!r}: must be 'size', 'contributions' or None"
-            )
-        if self.catch_up not in ("replay", "latest"):
-            raise InvalidArgumentError(f"catch_up={self.catch_up!r}: must be 'replay' or 'latest'")
-        if isinstance(self.max_lag, bool) or not isinstance(self.max_lag, int) or self.max_lag < 1:
-            raise InvalidArgumentError(f"max_lag={self.max_lag!r}: must be a whole number from 1")
+        policy.average_code(self.average)
+        policy.catch_up_code(self.catch_up)
+        policy.grace_seconds(self.grace)
+        policy.staleness_weights(self.staleness, policy.checked_max_lag(self.max_lag))
+        arguments.flag("skip_nonfinite", self.skip_nonfinite)
 
 
 @dataclass

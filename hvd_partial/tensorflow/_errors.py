@@ -5,13 +5,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
+import horovod.tensorflow as _hvd
 import tensorflow as tf
 
 from hvd_partial import errors
 from hvd_partial.tensorflow import _interrupts
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _TEXT = re.compile(r"hvd_partial \[([A-Z_]+)\]: (.*?)(?: \(HorovodAllreduce\))?(?:\n|\Z)", re.S)
 _OP = re.compile(r"\s*\[Op:\w+\] name:.*", re.S)
@@ -50,3 +55,19 @@ def translated() -> Iterator[None]:
         if ours is None:
             raise
         raise ours from error
+
+
+def names_rank(function: Function) -> Function:
+    """A function (or constructor) whose complaints about arguments begin with this rank, once there
+    is one."""
+
+    @functools.wraps(function)
+    def naming(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except errors.InvalidArgumentError as error:
+            if str(error).startswith("rank ") or not _hvd.is_initialized():
+                raise
+            raise errors.InvalidArgumentError(f"rank {_hvd.rank()}: {error}") from None
+
+    return naming  # type: ignore[return-value]

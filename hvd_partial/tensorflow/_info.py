@@ -10,6 +10,7 @@ from typing import Any
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import _channels, _distributed, _keras, _runtime
+from hvd_partial.tensorflow._errors import names_rank
 from hvd_partial.tensorflow.partial import loop_name
 
 
@@ -36,10 +37,14 @@ def _channel(optimizer: Any) -> _channels.Channel | None:
         return state.replay.channel
     loop = loop_name(optimizer)
     if loop is None:
-        raise InvalidArgumentError("optimizer: must be a DistributedOptimizer of hvd_partial")
+        raise InvalidArgumentError(
+            f"optimizer={optimizer!r}: must be a DistributedOptimizer of hvd_partial, one that "
+            "apply() was called with, or a channel's name"
+        )
     return _channels.find(f"loop/{loop}")
 
 
+@names_rank
 def mode(optimizer: Any = None) -> Mode:
     """The mode in force: of the last round that this rank has seen, or as opened if there was none.
 
@@ -57,6 +62,7 @@ def mode(optimizer: Any = None) -> Mode:
     return Mode.parse(channel.engine_channel().stats().mode)
 
 
+@names_rank
 def exclude(ranks: Sequence[int], late: str = "count", optimizer: Any = None) -> None:
     """Has rounds wait for these ranks no longer, whatever the mode; none of them: for all again.
 
@@ -84,6 +90,7 @@ def exclude(ranks: Sequence[int], late: str = "count", optimizer: Any = None) ->
     _channels.exclude(ranks, late, only)
 
 
+@names_rank
 def stats(optimizer: Any = None) -> Any:
     """Counters of a channel: rounds, contributions, deposits, lag, seconds blocked, seconds that
     each rank computed before its last call; see `hvd_partial.engine`.

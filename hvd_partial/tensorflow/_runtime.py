@@ -21,6 +21,7 @@ from hvd_partial.diagnosis import Settings
 from hvd_partial.errors import HvdPartialError, NotConnectedError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import _interrupts, _ops
+from hvd_partial.tensorflow._errors import names_rank
 
 # After this long without a sign of life of the others a rank that ends stops waiting for them.
 SILENCE_SECONDS = 30.0
@@ -139,6 +140,7 @@ def adopt_mode(mode: Mode | None) -> None:
     _mode = mode
 
 
+@names_rank
 def set_mode(mode: str | Mode) -> None:
     """Sets the mode of everything: "sync", "majority", "solo", "quorum(k)", "designated(seed)",
     "async".
@@ -150,7 +152,7 @@ def set_mode(mode: str | Mode) -> None:
       InvalidArgumentError: if there is no such mode.
     """
     global _mode
-    parsed = Mode.parse(mode)
+    parsed = Mode.parse(mode, _hvd.size() if _hvd.is_initialized() else None)
     with _lock:
         if _engine is not None:
             _engine.set_mode(capped(parsed, _engine.size))

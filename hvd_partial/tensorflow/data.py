@@ -12,14 +12,17 @@ from typing import Any
 import horovod.tensorflow as _hvd
 import tensorflow as tf
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError, NotConnectedError
 from hvd_partial.tensorflow import _distributed, _ops, _runtime
 from hvd_partial.tensorflow._epochs import allow_epochs_of_any_length, mark_dataset
+from hvd_partial.tensorflow._errors import names_rank
 
 _gates: Iterator[int] = itertools.count()
 _numbers: Iterator[int] = itertools.count()  # of sharded datasets
 
 
+@names_rank
 def by_contributions(
     dataset: tf.data.Dataset, steps_per_epoch: int, optimizer: Any = None
 ) -> tf.data.Dataset:
@@ -48,10 +51,8 @@ def by_contributions(
     Raises:
       InvalidArgumentError: for a number below 1 or an optimizer that is not distributed.
     """
-    if isinstance(steps_per_epoch, bool) or not isinstance(steps_per_epoch, int):
-        raise InvalidArgumentError(f"steps_per_epoch={steps_per_epoch!r}: must be a whole number")
-    if steps_per_epoch < 1:
-        raise InvalidArgumentError(f"steps_per_epoch={steps_per_epoch}: must be at least 1")
+    _check_dataset(dataset)
+    arguments.whole("steps_per_epoch", steps_per_epoch, least=1, hint="batches of one rank")
     channel, passes = _counter(optimizer)
     gate = next(_gates)
     plan = (channel, gate, steps_per_epoch, passes)
@@ -84,18 +85,20 @@ def _counter(optimizer: Any) -> tuple[str, int]:
     if optimizer is not None:
         state = _distributed.state_of(optimizer)
         if state is None:
-            raise InvalidArgumentError("optimizer: must be a DistributedOptimizer of hvd_partial")
+            raise arguments.wrong("optimizer", optimizer, "a DistributedOptimizer of hvd_partial")
     else:
         state = _distributed.newest_state()
     return ("", 1) if state is None else (state.name, state.settings.passes)
 
 
+@names_rank
 def measured(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The same batches; how long training waits for each is added up, for `StragglerCallback`.
 
     It belongs at the end of the pipeline, behind prefetching: what is prefetched in time costs
     nothing.
     """
+    _check_dataset(dataset)
     with tf.init_scope():
         waited = tf.Variable(0.0, dtype=tf.float64, trainable=False, name="hvd_partial_input")
 
@@ -117,6 +120,7 @@ def measured(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return timed
 
 
+@names_rank
 def input_seconds(dataset: tf.data.Dataset) -> float:
     """Seconds that training on this rank has waited for batches of a `measured` dataset.
 
@@ -132,6 +136,7 @@ def input_seconds(dataset: tf.data.Dataset) -> float:
     return float(waited.numpy())
 
 
+@names_rank
 def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
     """This rank's share of the examples, another one each time the dataset is iterated.
 
@@ -151,6 +156,8 @@ def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
     """
     if not _hvd.is_initialized():
         raise NotConnectedError("data.shard: call hvd_partial.tensorflow.init() first")
+    _check_dataset(dataset)
+    arguments.whole("seed", seed, least=None, hint="the same on all ranks")
     place = _Place(_hvd.rank(), _hvd.size())
 
     def one_iteration(_: tf.Tensor) -> tf.data.Dataset:
@@ -162,6 +169,13 @@ def shard(dataset: tf.data.Dataset, seed: int = 0) -> tf.data.Dataset:
     # The dataset reads the variables, but does not keep them alive.
     shares._hvd_partial_place = place
     return shares
+
+
+def _check_dataset(dataset: Any) -> None:
+    if not isinstance(dataset, tf.data.Dataset):
+        raise arguments.wrong(
+            "dataset", dataset, "a tf.data.Dataset", "make one with Dataset.from_tensor_slices"
+        )
 
 
 class _Place:

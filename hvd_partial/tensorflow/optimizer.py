@@ -4,15 +4,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from horovod.tensorflow import Average, Compression, Sum, global_process_set
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow._channels import Options, Staleness
 from hvd_partial.tensorflow._distributed import Settings
+from hvd_partial.tensorflow._errors import names_rank
 from hvd_partial.tensorflow._wrap import distribute
 
 
@@ -70,6 +71,7 @@ def document(function: Any) -> Any:
     return function
 
 
+@names_rank
 def distributed_optimizer(
     optimizer: Any,
     *,
@@ -113,15 +115,13 @@ def distributed_optimizer(
         grace=grace,
         skip_nonfinite=skip_nonfinite,
     )
-    passes = backward_passes_per_step
-    if isinstance(passes, bool) or not isinstance(passes, int) or passes < 1:
-        raise InvalidArgumentError(
-            f"backward_passes_per_step={passes!r}: must be a whole number from 1"
-        )
+    passes = arguments.whole("backward_passes_per_step", backward_passes_per_step, least=1)
+    if name is not None:
+        arguments.text("name", name, "the channel's, the same on all ranks")
     settings = Settings(
         options=options,
         passes=passes,
-        average_passes=bool(average_aggregated_gradients),
+        average_passes=arguments.flag("average_aggregated_gradients", average_aggregated_gradients),
         predivide=predivide,
         compression=checked_compression(compression),
     )
@@ -147,35 +147,36 @@ def reduction_options(
     """
     if op not in (Average, Sum):
         raise InvalidArgumentError(
-            "op: must be Average or Sum; a partial round adds what is there, and the minimum, "
-            "maximum, product or Adasum of some ranks' gradients is not that of all"
+            "op: must be Average or Sum; a partial round adds what is there, and the "
+            "minimum, maximum, product or Adasum of some ranks' gradients is not that of all"
         )
     if op == Sum:
         if average not in ("size", None):
-            raise InvalidArgumentError(f"average={average!r} contradicts op=Sum; use op=Average")
+            raise InvalidArgumentError(f"average={average!r}: contradicts op=Sum; use op=Average")
         average = None
-    factor = float(gradient_predivide_factor)
-    if not math.isfinite(factor) or factor <= 0:
+    factor = arguments.number("gradient_predivide_factor", gradient_predivide_factor)
+    if factor <= 0:
         raise InvalidArgumentError(
-            f"gradient_predivide_factor={gradient_predivide_factor!r}: must be positive"
+            f"gradient_predivide_factor={factor}: must be positive; 1 is for none"
         )
     if factor != 1.0 and op != Average:
-        raise InvalidArgumentError("gradient_predivide_factor: needs op=Average")
+        raise InvalidArgumentError(
+            "gradient_predivide_factor: needs op=Average; leave one of them out"
+        )
     for argument, device in (("device_dense", device_dense), ("device_sparse", device_sparse)):
-        if device and "cpu" not in device.lower():
+        if device and "cpu" not in str(device).lower():
             raise InvalidArgumentError(
                 f"{argument}={device!r}: rounds are reduced in host memory; leave it empty"
             )
     if process_set is not global_process_set and process_set is not None:
         raise InvalidArgumentError(
-            "process_set: only the global one; rounds of a part of the ranks do not exist yet"
+            "process_set: only the global one; rounds of a part of the ranks do not exist yet; "
+            "leave it out, and all ranks take part"
         )
     # Only hints in Horovod, about what travels together: here a contribution always does.
-    valid_groups = (
-        groups is None or isinstance(groups, list) or (isinstance(groups, int) and groups > 0)
-    )
-    if not valid_groups or num_groups < 0:
-        raise InvalidArgumentError("groups: must be a positive number or a list of variable lists")
+    arguments.whole("num_groups", num_groups)
+    if groups is not None and not isinstance(groups, list):
+        arguments.whole("groups", groups, least=1, hint="or a list of lists of variables")
     return Options(average=average, **others), factor
 
 

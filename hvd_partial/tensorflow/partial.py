@@ -11,11 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import _channels, _distributed, _keras, _ops, _replay
 from hvd_partial.tensorflow._channels import Options, Staleness, TensorSpec
-from hvd_partial.tensorflow._errors import translated
+from hvd_partial.tensorflow._errors import names_rank, translated
 from hvd_partial.tensorflow._reduced import refuse_reduced
 from hvd_partial.tensorflow._replay import Replay, refuse_xla
 
@@ -42,6 +43,7 @@ class Reduced(list):  # type: ignore[type-arg]
     last_round: Any
 
 
+@names_rank
 def partial_allreduce(
     tensors: Sequence[Any],
     name: str,
@@ -79,9 +81,14 @@ def partial_allreduce(
       MismatchError: if the ranks disagree.
     """
     if isinstance(tensors, tf.Tensor | tf.Variable | tf.IndexedSlices):
-        raise InvalidArgumentError("tensors: must be a list; put the tensor into one")
+        raise InvalidArgumentError("tensors: must be a list; put the one tensor into a list")
+    tensors = arguments.listed("tensors", tensors, "tensors")
+    arguments.text("name", name, "the channel's, the same on all ranks")
     if combine not in ("sum", "latest"):
-        raise InvalidArgumentError(f"combine={combine!r}: must be 'sum' or 'latest'")
+        raise InvalidArgumentError(
+            f"combine={combine!r}: must be 'sum' (of the results, for gradients) or 'latest' (the "
+            "newest, for measurements)"
+        )
     options = Options(
         mode=mode,
         average=average,
@@ -156,6 +163,7 @@ def _combine(channel: _channels.Channel, count: tf.Tensor, add: bool) -> Reduced
     return reduced
 
 
+@names_rank
 def partial_flush(name: str) -> Reduced:
     """All ranks meet in a channel of `partial_allreduce`; gives what was left over, added up.
 
@@ -163,7 +171,9 @@ def partial_flush(name: str) -> Reduced:
     """
     channel = _channels.find(f"tensors/{name}")
     if channel is None:
-        raise InvalidArgumentError(f"name={name!r}: partial_allreduce has not been called with it")
+        raise InvalidArgumentError(
+            f"name={name!r}: partial_allreduce has not been called with it; call that first"
+        )
     total = _combine(channel, tf.constant(0), True)
     with translated():
         _ops.begin_flush(channel.name)
@@ -205,10 +215,6 @@ class Loop:
                 f"channel {self.replay.name!r}: variables and options must be the same in all "
                 "calls; give another name to another set"
             )
-        if len(gradients) != len(variables):
-            raise InvalidArgumentError(
-                f"gradients: {len(gradients)} for {len(variables)} variables"
-            )
         self.replay.step(gradients, self.apply)
 
     def flushing(self) -> tuple[Replay, _replay.Apply]:
@@ -226,6 +232,7 @@ _numbers: Iterator[int] = itertools.count()
 _ATTRIBUTE = "_hvd_partial_loop"
 
 
+@names_rank
 def apply(
     optimizer: Any,
     gradients: Sequence[Any],
@@ -259,7 +266,13 @@ def apply(
       NotConnectedError: before `init()`.
       InvalidArgumentError: for arguments that do not fit.
     """
-    gradients, variables = list(gradients), list(variables)
+    gradients = arguments.listed("gradients", gradients, "gradients")
+    variables = arguments.listed("variables", variables, "variables")
+    if len(gradients) != len(variables):
+        raise InvalidArgumentError(
+            f"gradients: {len(gradients)} for {len(variables)} variables; give one for each, None "
+            "where there is none"
+        )
     known = _keras.flavour(optimizer)
     if known is not None and _distributed.state_of(optimizer) is not None:
         optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
@@ -296,9 +309,12 @@ def _loop_of(
         )
     if name is None:
         if not is_keras:
-            raise InvalidArgumentError("name: must be given when the update is a function")
+            raise InvalidArgumentError(
+                "name: must be given when the update is a function, the same on all ranks"
+            )
         name = vars(optimizer).get(_ATTRIBUTE) or f"{type(optimizer).__name__}/{next(_numbers)}"
         object.__setattr__(optimizer, _ATTRIBUTE, name)
+    arguments.text("name", name, "the channel's, the same on all ranks")
     if name not in _loops:
         _loops[name] = Loop(name, variables, options)
     return _loops[name]
@@ -309,6 +325,7 @@ def loop_name(optimizer: Any) -> str | None:
     return getattr(optimizer, _ATTRIBUTE, None)
 
 
+@names_rank
 def flush(optimizer: Any = None) -> None:
     """All ranks meet, leftovers are reduced and everything is applied: replicas are equal.
 
@@ -336,7 +353,10 @@ def flush(optimizer: Any = None) -> None:
         name = loop_name(optimizer) or ""
     loop = _loops.get(name)
     if loop is None:
-        raise InvalidArgumentError(f"optimizer={optimizer!r}: nothing has been trained with it")
+        raise InvalidArgumentError(
+            f"optimizer={optimizer!r}: nothing has been trained with it; give a distributed "
+            "optimizer, one that apply() was called with, or its name"
+        )
     _replay.flush([loop.flushing()])
 
 

@@ -11,10 +11,12 @@ from typing import Any
 import tensorflow as tf
 from horovod.tensorflow import Average, Compression, global_process_set
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import _keras
 from hvd_partial.tensorflow._channels import Options, Staleness
+from hvd_partial.tensorflow._errors import names_rank
 from hvd_partial.tensorflow._reduced import mark
 from hvd_partial.tensorflow._replay import densified
 from hvd_partial.tensorflow.optimizer import checked_compression, reduction_options
@@ -38,6 +40,7 @@ class _PartialTape(tf.GradientTape):
         self._predivide = predivide
         self._compression = half
 
+    @names_rank
     def gradient(
         self,
         target: Any,
@@ -52,7 +55,10 @@ class _PartialTape(tf.GradientTape):
         flat_sources = tf.nest.flatten(sources)
         flat = tf.nest.flatten(local)
         if len(flat) != len(flat_sources):
-            raise InvalidArgumentError("sources: must be variables or a structure of variables")
+            raise InvalidArgumentError(
+                "sources: must be variables or a structure of variables; the gradient has another "
+                "structure"
+            )
         reduced = self._reduce(flat, flat_sources)
         return tf.nest.pack_sequence_as(sources, reduced)
 
@@ -117,6 +123,7 @@ class _PartialTape(tf.GradientTape):
         return _names[key]
 
 
+@names_rank
 def DistributedGradientTape(  # noqa: N802 - Horovod's name
     gradtape: tf.GradientTape,
     device_dense: str = "",
@@ -158,6 +165,10 @@ def DistributedGradientTape(  # noqa: N802 - Horovod's name
       InvalidArgumentError: for an argument that cannot be, and why.
     """
     del sparse_as_dense, scale_local_gradients
+    if not isinstance(gradtape, tf.GradientTape):
+        raise arguments.wrong("gradtape", gradtape, "a tf.GradientTape")
+    if name is not None:
+        arguments.text("name", name, "the channel's, the same on all ranks")
     options, predivide = reduction_options(
         op=op,
         average=average,

@@ -61,6 +61,18 @@ class Ranks:
     def connect(self) -> engine.Engine:
         return engine.connect(self.rank, self.size, self.exchange)
 
+    def signal(self, rank: int, number: int) -> float:
+        """Has the launcher send a signal to a rank, maybe this one, and set an event of it.
+
+        Returns:
+          time.monotonic() just before. A rank that was stopped stands still by now.
+        """
+        return self._ask("signal", (rank, int(number)))
+
+    def wait_for_signal(self, rank: int, number: int) -> None:
+        """Blocks until `signal` has sent this one."""
+        self.wait_for(_signal_event(rank, number))
+
     def die(self) -> None:
         """Ends this process at once, as the kernel does when memory is short."""
         os.kill(os.getpid(), signal.SIGKILL)
@@ -83,6 +95,7 @@ class Outcome:
       message: Of the exception.
       trace: Its traceback, or where the rank stood at the deadline.
       exit_code: Of the process; negative: killed by that signal; None: at the deadline.
+      signals: What `Ranks.signal` sent to it: number, and time.monotonic() just before.
     """
 
     rank: int
@@ -91,6 +104,7 @@ class Outcome:
     message: str = ""
     trace: str = ""
     exit_code: int | None = None
+    signals: list[tuple[int, float]] = field(default_factory=list)
     ended: bool = False
 
 
@@ -205,6 +219,7 @@ class _Job:
             if rank.process.is_alive():
                 self.outcomes[number].ended = False
                 os.kill(rank.process.pid, signal.SIGUSR1)  # writes where it stands
+                os.kill(rank.process.pid, signal.SIGCONT)  # also if it was stopped
         if any(rank.process.is_alive() for rank in self._ranks):
             time.sleep(0.5)
         for number, rank in enumerate(self._ranks):
@@ -227,10 +242,22 @@ class _Job:
             rank.pipe.send(("done", None))
         elif what == "wait":
             rank.waiting = item
+        elif what == "signal":
+            self._reply(rank, ("done", self._signal(*item)))
         elif what == "value":
             outcome.value = item
         else:
             outcome.error, outcome.message, outcome.trace = item
+
+    def _signal(self, target: int, number: int) -> float:
+        pid = self._ranks[target].process.pid
+        sent = time.monotonic()
+        os.kill(pid, number)
+        self.outcomes[target].signals.append((number, sent))
+        while number == signal.SIGSTOP and not _stands_still(pid):
+            time.sleep(0.0005)
+        self._events.add(_signal_event(target, number))
+        return sent
 
     def _answer(self, some_ended: bool) -> None:
         for rank in self._ranks:
@@ -252,6 +279,16 @@ class _Job:
         # If it has ended, serve() will see that.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             rank.pipe.send(answer)
+
+
+def _signal_event(rank: int, number: int) -> str:
+    return f"signal {int(number)} to rank {rank}"
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether all threads of a process are stopped."""
+    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(text.rpartition(")")[2].split()[0] == "T" for text in stats)
 
 
 def _rank_main(

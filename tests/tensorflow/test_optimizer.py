@@ -228,7 +228,7 @@ REFUSED = {
     "device_sparse": "device_sparse='/gpu:0'",
     "process_set": "process_set: only the global one",
     "compression": "Compression.fp16",
-    "groups": "groups: must be",
+    "groups": "groups=-1: must be",
     "backward_passes_per_step": "backward_passes_per_step=0",
     "gradient_predivide_factor": "gradient_predivide_factor: needs op=Average",
     "staleness": "staleness",

@@ -56,6 +56,9 @@ EngineHandle& handle() {
   return *instance;
 }
 
+// Nobody wants to be so late; it bounds the table of weights and every sum of sizes.
+constexpr int32_t kLargestMaxLag = 65536;
+
 thread_local std::string last_error;
 
 int32_t report(const Status& status) {
@@ -77,9 +80,7 @@ int32_t guarded(Body body) {
   try {
     return report(body());
   } catch (const std::bad_alloc&) {
-    return report(Status(ErrorCode::kInternal,
-                         "out of memory for the buffers of a channel; a smaller max_lag needs "
-                         "less (max_lag + 2 times the size of the tensors)"));
+    return report(Status(ErrorCode::kInternal, "out of memory"));
   } catch (const std::exception& error) {
     return report(Status(ErrorCode::kInternal, error.what()));
   }
@@ -188,7 +189,9 @@ Status parse_options(const hvdp_channel_options& options, int size, ChannelOptio
     return invalid(where + "mode: " + to_string(parsed->member.mode) + " does not fit " +
                    std::to_string(size) + " ranks; a quorum is 1 to " + std::to_string(size));
   }
-  if (options.max_lag < 1) return invalid(where + "max_lag: must be at least 1");
+  if (options.max_lag < 1 || options.max_lag > kLargestMaxLag) {
+    return invalid(where + "max_lag: must be 1 to " + std::to_string(kLargestMaxLag));
+  }
   parsed->member.max_lag = options.max_lag;
   if (options.catch_up != HVDP_REPLAY && options.catch_up != HVDP_LATEST) {
     return invalid(where + "catch_up: must be replay or latest");

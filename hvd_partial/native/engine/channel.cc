@@ -66,6 +66,15 @@ Channel::Channel(ChannelOptions options, Transport* transport, const Clock* cloc
   reserve(&header_);
 }
 
+Channel::Memory Channel::memory(const ChannelOptions& options, int size) {
+  // In floating point: what is asked for may be more than fits a size_t.
+  double bytes = HeaderBlock::elements(size) * sizeof(double);
+  for (const TensorSpec& tensor : options.tensors) {
+    bytes += static_cast<double>(tensor.elements) * static_cast<double>(dtype_size(tensor.dtype));
+  }
+  return {buffer_count(options.member), bytes};
+}
+
 double* Channel::header_block(std::uint8_t* buffer) const {
   return reinterpret_cast<double*>(buffer + layout_.offset(options_.tensors.size()));
 }

@@ -80,6 +80,14 @@ class Channel {
   Channel(ChannelOptions options, Transport* transport, const Clock* clock,
           const FailureLatch* failure, ChannelHost* host);
 
+  // What its buffers take, all of it from the beginning.
+  struct Memory {
+    int buffers;
+    double buffer_bytes;  // exact as far as any machine has memory
+    double bytes() const { return buffers * buffer_bytes; }
+  };
+  static Memory memory(const ChannelOptions& options, int size);
+
   const ChannelOptions& options() const { return options_; }
 
   // ---- the user's thread ----------------------------------------------------

@@ -3,8 +3,13 @@
 
 #include "engine/progress.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <iomanip>
+#include <new>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -52,6 +57,21 @@ const char* name_of(ErrorCode code) {
   }
 }
 
+// A machine's memory; more than that is refused, because the kernel would hand it out, and kill
+// the process for using it.
+double physical_memory_bytes() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+Status out_of_memory(int rank, const ChannelOptions& options, const Channel::Memory& memory) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(0) << "rank " << rank << ", channel '" << options.name
+       << "': out of memory: max_lag=" << options.member.max_lag << " asks for " << memory.bytes()
+       << " bytes, " << memory.buffers << " buffers of " << memory.buffer_bytes
+       << " bytes each; a smaller max_lag needs less (max_lag + 2 times the size of the tensors)";
+  return Status(ErrorCode::kInternal, text.str());
+}
+
 }  // namespace
 
 Progress::Progress(Transport* transport, const Clock* clock)
@@ -91,7 +111,17 @@ Status Progress::open_channel(ChannelOptions options, std::shared_ptr<Channel>* 
     return {};
   }
   OpenChannel message{options.name, options.signature, options.member.mode, options.grace_seconds};
-  auto created = std::make_shared<Channel>(std::move(options), transport_, clock_, &failure_, this);
+  const Channel::Memory memory = Channel::memory(options, size_);
+  std::shared_ptr<Channel> created;
+  try {
+    if (memory.bytes() > physical_memory_bytes()) throw std::bad_alloc();
+    created = std::make_shared<Channel>(options, transport_, clock_, &failure_, this);
+  } catch (const std::bad_alloc&) {
+    // No round can start without this rank, so the others must not wait for it.
+    Status status = out_of_memory(rank_, options, memory);
+    fail_everywhere(status);
+    return status;
+  }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     created->set_number(channels_.size());

@@ -35,7 +35,7 @@ class Progress final : public ChannelHost, private TransportListener {
   void wake() override { transport_->wake(); }
   FlightRecorder* recorder() override { return diagnosis_.recorder(); }
   // Opens the channel, or finds it: the same name must come with the same
-  // signature. Throws std::bad_alloc.
+  // signature. Fails everywhere if there is no memory for it here.
   Status open_channel(ChannelOptions options, std::shared_ptr<Channel>* channel);
   std::shared_ptr<Channel> find_channel(const std::string& name);
   std::vector<std::shared_ptr<Channel>> channels();

@@ -10,9 +10,12 @@ from typing import Any
 import tensorflow as tf
 from horovod.tensorflow import Compression
 
-from hvd_partial.tensorflow.optimizer import distributed_optimizer
+from hvd_partial import arguments
+from hvd_partial.tensorflow._errors import names_rank
+from hvd_partial.tensorflow.optimizer import checked_compression, distributed_optimizer
 
 
+@names_rank
 def load_model(
     filepath: Any,
     custom_optimizers: Iterable[type] | None = None,
@@ -34,7 +37,11 @@ def load_model(
       options: More arguments of DistributedOptimizer, e.g. mode="solo".
     """
     del legacy_opts
-    objects = {kind.__name__: kind for kind in custom_optimizers or ()}
+    checked_compression(compression)
+    custom_optimizers = arguments.listed("custom_optimizers", custom_optimizers or (), "classes")
+    if custom_objects is not None and not isinstance(custom_objects, dict):
+        raise arguments.wrong("custom_objects", custom_objects, "a dict of names to objects")
+    objects = {kind.__name__: kind for kind in custom_optimizers}
     objects.update(custom_objects or {})
     model = tf.keras.models.load_model(filepath, custom_objects=objects)
     if model.optimizer is not None:

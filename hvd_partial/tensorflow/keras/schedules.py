@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError
+from hvd_partial.tensorflow._errors import names_rank
 
 
 class ByContributions(tf.keras.optimizers.schedules.LearningRateSchedule):
@@ -24,10 +26,15 @@ class ByContributions(tf.keras.optimizers.schedules.LearningRateSchedule):
         when the engine starts counting (0, unless training goes on from a file).
     """
 
+    @names_rank
     def __init__(self, schedule: Any, start: float | None = None) -> None:
         super().__init__()
         if not isinstance(schedule, tf.keras.optimizers.schedules.LearningRateSchedule):
-            raise InvalidArgumentError(f"schedule={schedule!r}: must be a Keras schedule")
+            raise arguments.wrong(
+                "schedule", schedule, "a Keras schedule", "a constant rate needs none"
+            )
+        if start is not None:
+            arguments.number("start", start, hint="or None for the optimizer's iterations")
         self.schedule = schedule
         self.start = start
         self._state: Any = None

@@ -12,6 +12,7 @@ import threading
 import time
 
 from support import (
+    FOLDER,
     LEGACY,
     data,
     hvd,
@@ -135,6 +136,36 @@ def killed():
 
     model = compiled()
     survive(lambda: model.fit(batches(10**6), verbose=0, callbacks=[*usual(), Die()]))
+
+
+def killed_while_waiting():
+    """Rank 0, the coordinator, is killed inside an op in which it waits for rank 1."""
+    start()
+    model = compiled(mode="sync")
+
+    class Hold(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if hvd.rank() == 1 and batch == 3:
+                wait_for_file("killed")
+
+    def strike():
+        while hvd.stats(model.optimizer).deposits < 4:
+            time.sleep(0.001)
+        (FOLDER / "killing").write_text(str(time.monotonic()))
+        (FOLDER / "killing").replace(FOLDER / "killed")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def train():
+        model.fit(batches(10**6), verbose=0, callbacks=[*usual(), Hold()])
+
+    if hvd.rank() == 0:
+        threading.Thread(target=wait_then, args=(model, strike), daemon=True).start()
+        train()
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    found = failure(train)
+    ended = time.monotonic()
+    report(failure=found, since_kill=ended - float((FOLDER / "killed").read_text()))
 
 
 def interrupted():

@@ -9,8 +9,10 @@ from typing import Any
 import horovod.tensorflow as _hvd
 import tensorflow as tf
 
-from hvd_partial.errors import InvalidArgumentError
+from hvd_partial import arguments
 from hvd_partial.tensorflow import _distributed, _keras, _runtime
+from hvd_partial.tensorflow._broadcast import checked_root_rank
+from hvd_partial.tensorflow._errors import names_rank
 from hvd_partial.tensorflow.keras.callbacks._base import PartialCallback, states_of
 
 
@@ -27,9 +29,10 @@ class BroadcastGlobalVariablesCallback(PartialCallback):
       local_variables: A variable, or a list of them, that stay as they are.
     """
 
+    @names_rank
     def __init__(self, root_rank: int = 0, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
-        self.root_rank = root_rank
+        self.root_rank = checked_root_rank(root_rank)
         self.device = device
         self.broadcast_done = False
         self._generation = 0  # of the engine under which it was done
@@ -45,7 +48,7 @@ class BroadcastGlobalVariablesCallback(PartialCallback):
         """Leaves this variable as it is on each rank."""
         raw = _keras.raw(var)
         if not isinstance(raw, tf.Variable):
-            raise InvalidArgumentError(f"local_variables: {var!r} is not a variable")
+            raise arguments.wrong("local_variables", var, "a variable, or a list of variables")
         self._local.add(raw.ref())
 
     def on_train_begin(self, logs: Any = None) -> None:

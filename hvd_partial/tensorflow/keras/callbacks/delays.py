@@ -15,7 +15,9 @@ from typing import Any
 import horovod.tensorflow as _hvd
 import numpy as np
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError
+from hvd_partial.tensorflow._errors import names_rank
 from hvd_partial.tensorflow.keras.callbacks._base import PartialCallback
 
 
@@ -30,6 +32,11 @@ class FixedRank:
 
     rank: int
     seconds: float
+
+    @names_rank
+    def __post_init__(self) -> None:
+        arguments.whole("rank", self.rank, least=None, hint="negative: from the end")
+        arguments.number("seconds", self.seconds, least=0.0)
 
     def __call__(self, rank: int, step: int, size: int) -> float:
         return self.seconds if rank == self.rank % size else 0.0
@@ -46,6 +53,11 @@ class RandomRank:
 
     seconds: float
     seed: int = 0
+
+    @names_rank
+    def __post_init__(self) -> None:
+        arguments.number("seconds", self.seconds, least=0.0)
+        arguments.whole("seed", self.seed, hint="the same on all ranks")
 
     def __call__(self, rank: int, step: int, size: int) -> float:
         drawn = int(np.random.default_rng([self.seed, step]).integers(size))
@@ -64,6 +76,11 @@ class RotatingSkew:
 
     shortest: float
     longest: float
+
+    @names_rank
+    def __post_init__(self) -> None:
+        arguments.number("shortest", self.shortest, least=0.0, hint="in seconds")
+        arguments.number("longest", self.longest, least=self.shortest, hint="which is the shortest")
 
     def __call__(self, rank: int, step: int, size: int) -> float:
         if size == 1:
@@ -86,6 +103,12 @@ class LogNormal:
     sigma: float = 1.0
     seed: int = 0
 
+    @names_rank
+    def __post_init__(self) -> None:
+        arguments.number("median", self.median, least=0.0, hint="in seconds")
+        arguments.number("sigma", self.sigma, least=0.0)
+        arguments.whole("seed", self.seed)
+
     def __call__(self, rank: int, step: int, size: int) -> float:
         del size
         drawn = np.random.default_rng([self.seed, rank, step]).standard_normal()
@@ -101,6 +124,7 @@ class DelayInjectionCallback(PartialCallback):
       sleep: Takes the seconds.
     """
 
+    @names_rank
     def __init__(
         self,
         pattern: Callable[[int, int, int], float],
@@ -112,6 +136,7 @@ class DelayInjectionCallback(PartialCallback):
                 f"pattern={pattern!r}: must be a function of (rank, step, size), e.g. "
                 "FixedRank(rank=-1, seconds=0.3)"
             )
+        arguments.function("sleep", sleep, "the seconds to sleep")
         self.pattern = pattern
         self.step = 0
         self._sleep = sleep

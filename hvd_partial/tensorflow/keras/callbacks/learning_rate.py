@@ -9,9 +9,11 @@ from typing import Any
 
 import horovod.tensorflow as _hvd
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.tensorflow import _keras
 from hvd_partial.tensorflow._distributed import Distributed
+from hvd_partial.tensorflow._errors import names_rank
 from hvd_partial.tensorflow.keras.callbacks._base import PartialCallback, states_of
 
 
@@ -36,6 +38,7 @@ class LearningRateScheduleCallback(PartialCallback):
       steps_per_epoch: Batches per rank in an epoch; by default what Keras knows, if it does.
     """
 
+    @names_rank
     def __init__(
         self,
         initial_lr: float,
@@ -47,13 +50,20 @@ class LearningRateScheduleCallback(PartialCallback):
         steps_per_epoch: int | None = None,
     ) -> None:
         super().__init__()
-        if initial_lr is None:
-            raise InvalidArgumentError("initial_lr: is required")
-        self.initial_lr = float(initial_lr)
+        self.initial_lr = arguments.number(
+            "initial_lr", initial_lr, hint="the learning rate that multipliers refer to"
+        )
+        arguments.whole("start_epoch", start_epoch)
+        if end_epoch is not None:
+            arguments.whole("end_epoch", end_epoch, hint="or None for never")
+        if steps_per_epoch is not None:
+            arguments.whole("steps_per_epoch", steps_per_epoch, least=1, hint="batches of one rank")
+        arguments.flag("staircase", staircase)
+        arguments.flag("momentum_correction", momentum_correction)
         if callable(multiplier):
             self.multiplier = multiplier
         else:
-            factor = float(multiplier)
+            factor = arguments.number("multiplier", multiplier, hint="or a function of the epoch")
             self.multiplier = lambda epoch: factor ** (epoch - start_epoch)
         self.start_epoch = start_epoch
         self.end_epoch = end_epoch
@@ -147,6 +157,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
       verbose: 1: rank 0 says when it is over.
     """
 
+    @names_rank
     def __init__(
         self,
         initial_lr: float,
@@ -155,6 +166,10 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         steps_per_epoch: int | None = None,
         verbose: int = 0,
     ) -> None:
+        arguments.whole("warmup_epochs", warmup_epochs, least=1)
+        if not isinstance(verbose, int):
+            raise arguments.wrong("verbose", verbose, "0 or 1", "1: rank 0 says when it is over")
+
         def multiplier(epoch: float) -> float:
             # One step further, as Horovod has it, so that epochs end at round numbers.
             position = epoch + 1.0 / float(self.steps_per_epoch or 1)

@@ -10,6 +10,7 @@ import numpy as np
 
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.tensorflow import _exchange
+from hvd_partial.tensorflow._errors import names_rank
 from hvd_partial.tensorflow.keras.callbacks._base import PartialCallback
 
 
@@ -49,10 +50,13 @@ class StopAgreementCallback(PartialCallback):
       rule: "any": all stop as soon as one wants to; "all": as soon as all want to.
     """
 
+    @names_rank
     def __init__(self, rule: str = "any") -> None:
         super().__init__()
         if rule not in ("any", "all"):
-            raise InvalidArgumentError(f"rule={rule!r}: must be 'any' or 'all'")
+            raise InvalidArgumentError(
+                f"rule={rule!r}: must be 'any' (stop when one wants to) or 'all' (when all do)"
+            )
         self.rule = rule
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from hvd_partial import arguments
 from hvd_partial.errors import HvdPartialError, InvalidArgumentError
 from hvd_partial.tensorflow import _distributed, _exchange, _keras
 from hvd_partial.tensorflow._distributed import Distributed
+from hvd_partial.tensorflow._errors import names_rank
 from hvd_partial.tensorflow.keras.callbacks._base import PartialCallback, open_early, require_states
 
 
@@ -29,10 +31,11 @@ class ReplicaSyncCallback(PartialCallback):
       check: Compare checksums of all weights and optimizer variables, and raise if they differ.
     """
 
+    @names_rank
     def __init__(self, average_state: bool = True, check: bool = False) -> None:
         super().__init__()
-        self.average_state = average_state
-        self.check = check
+        self.average_state = arguments.flag("average_state", average_state)
+        self.check = arguments.flag("check", check)
         self._states: list[Distributed] = []
         self._pending = False
         self._steps: list[tuple[int, int]] = []
@@ -117,12 +120,11 @@ class ModelAverageCallback(PartialCallback):
       slots: Average the optimizer's floating point variables too (momentum).
     """
 
+    @names_rank
     def __init__(self, every: int = 1, slots: bool = False) -> None:
         super().__init__()
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise InvalidArgumentError(f"every={every!r}: must be a whole number of epochs from 1")
-        self.every = every
-        self.slots = slots
+        self.every = arguments.whole("every", every, least=1, hint="epochs between averages")
+        self.slots = arguments.flag("slots", slots)
         self._due = False
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
