@@ -19,7 +19,7 @@ std::vector<Message> one_of_each() {
           Call{7, 1ull << 40, true, 0.125},
           SetMode{kAllChannels, designated},
           Flush{3},
-          Leave{4, true},
+          Leave{4, true, 7},
           Goodbye{},
           Abort{"ValueError: no"},
           ChannelOpened{"gradients", 9},
