@@ -460,7 +460,10 @@ void World::notice(int index) {
     return;
   }
   Rank& victim = change(job_->victim);
-  const bool harmless = victim.gone && victim.up.empty() && !owes(job_->victim);
+  // The coordinator cannot know that what it held went into a round that had
+  // started before it heard of the departure: then it may give the alarm.
+  const bool harmless = victim.gone && victim.up.empty() && !owes(job_->victim) &&
+                        !ProtocolState::departing(*coordinator_, job_->victim);
   victim.up.clear();
   if (rank.all_gone || fault(Fault::kLossNotHeard)) return;
   if (fault(Fault::kGoodbyeExcusesAll) && victim.gone) return;
