@@ -65,7 +65,7 @@ const std::vector<Case> kThreeRanks{
     {"AModeChange", Extent::kMedium, job({"asaaf", "aaaf", "aaaf"}, 2)},
     {"TwoModeChanges", Extent::kLarge, job({"aoaaf", "aasaf", "aaaf"}, 2)},
     {"ToAsync", Extent::kMedium, job({"ayaaf", "aaaf", "aaaf"}, 1)},
-    {"LatestOnly", Extent::kMedium, latest(job({"aaaf", "aaaf", "aaaf"}, 1))},
+    {"LatestOnly", Extent::kLarge, latest(job({"aaaf", "aaaf", "aaaf"}, 1))},
     {"EverythingAtOnce", Extent::kLarge, job({"asafaaf", "aafaf", "aaal"}, 2)},
     {"FourRounds", Extent::kLarge, job({"aaaaf", "aaaaf", "aaaaf"}, 3)},
 };
