@@ -281,6 +281,7 @@ TEST_F(CoordinatorTest, DeathIsToldToAllUnlessItHadSaidGoodbye) {
 // Its last rounds cannot end without it.
 TEST_F(CoordinatorTest, GoodbyeExcusesADeathOnlyWhenAllItsRoundsAreComplete) {
   for (const bool holds : {false, true}) {
+    round_ = 0;
     start(3, {ModeKind::kSolo});
     call(0);
     expect_activated({0, 1, 2});

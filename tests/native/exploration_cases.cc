@@ -20,7 +20,8 @@ class Total : public ::testing::Environment {
   }
 };
 
-::testing::Environment* const total = ::testing::AddGlobalTestEnvironment(new Total);
+[[maybe_unused]] ::testing::Environment* const total =
+    ::testing::AddGlobalTestEnvironment(new Total);
 
 }  // namespace
 

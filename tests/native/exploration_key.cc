@@ -25,6 +25,11 @@ void ProtocolState::put(const Coordinator& coordinator, const std::vector<int>& 
   for (const int rank : order) key->put(std::uint64_t{coordinator.gone_[rank]});
 }
 
+bool ProtocolState::departing(const Coordinator& coordinator, int rank) {
+  return !coordinator.channels_.empty() &&
+         coordinator.channels_[0].presence[rank] == Coordinator::Presence::kDeparting;
+}
+
 void ProtocolState::put(const Member& member, bool awaits, KeyWriter* key) {
   key->put(member.mode_);
   key->put(std::uint64_t{member.left_} | std::uint64_t{member.depositing_} << 1 |

@@ -90,6 +90,8 @@ class ProtocolState {
   // `awaits`: the user's thread is in a call, so that awaited() is read again
   // before it is written.
   static void put(const Member& member, bool awaits, KeyWriter* key);
+  // It has said that it holds a contribution, and no round has started since.
+  static bool departing(const Coordinator& coordinator, int rank);
   static const std::vector<std::uint64_t>& ring(const Member& member) { return member.unreleased_; }
 };
 

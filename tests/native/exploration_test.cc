@@ -63,9 +63,9 @@ const std::vector<Case> kThreeRanks{
     {"AllLeaveWithoutAFlush", Extent::kMedium, job({"aaa", "aaa", "aa"}, 2)},
     {"GoingOnAfterAFlush", Extent::kMedium, job({"aafaf", "afaf", "afaf"}, 1)},
     {"AModeChange", Extent::kMedium, job({"asaaf", "aaaf", "aaaf"}, 2)},
-    {"TwoModeChanges", Extent::kMedium, job({"aoaaf", "aasaf", "aaaf"}, 2)},
+    {"TwoModeChanges", Extent::kLarge, job({"aoaaf", "aasaf", "aaaf"}, 2)},
     {"ToAsync", Extent::kMedium, job({"ayaaf", "aaaf", "aaaf"}, 1)},
-    {"LatestOnly", Extent::kMedium, latest(job({"aaaf", "aaaf", "aaaf"}, 1))},
+    {"LatestOnly", Extent::kLarge, latest(job({"aaaf", "aaaf", "aaaf"}, 1))},
     {"EverythingAtOnce", Extent::kLarge, job({"asafaaf", "aafaf", "aaal"}, 2)},
     {"FourRounds", Extent::kLarge, job({"aaaaf", "aaaaf", "aaaaf"}, 3)},
 };

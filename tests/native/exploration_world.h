@@ -219,6 +219,7 @@ class World {
   void leave(Rank* rank);
   void returns(int index);
   void release(int index);
+  void pass_null_rounds(Rank* rank);
   void deliver_up(int index);
   void deliver_down(int index);
   void join(int index);

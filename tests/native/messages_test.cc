@@ -27,7 +27,7 @@ std::vector<Message> one_of_each() {
           Exclude{3, {0x5, 0}, true},
           Decide{3, 1ull << 33, quorum, {0x2}, true},
           Flush{3},
-          Leave{4, true},
+          Leave{4, true, 7},
           Goodbye{},
           Abort{"ValueError: no"},
           ChannelOpened{"gradients", 9},
