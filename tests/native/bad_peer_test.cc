@@ -7,12 +7,12 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "collective/allreduce.h"
@@ -96,25 +96,6 @@ class BadPeer {
     allreduce.start({0, 1}, 0, buffer.data());
     while (!allreduce.step()) peer_->progress();
     EXPECT_TRUE(allreduce.status().ok()) << allreduce.status().message();
-  }
-
-  // How the engine's user fares when the peer's tensor has another size.
-  Status wait_for_elements(std::size_t elements) {
-    const TensorLayout layout(
-        {{DType::kFloat64, elements}, {DType::kFloat64, HeaderBlock::elements(2)}});
-    Bytes buffer(layout.bytes()), scratch(buffer.size());
-    Allreduce allreduce(peer_.get(), &layout, scratch.data());
-    allreduce.start({0, 1}, 0, buffer.data());
-    std::atomic<bool> known{false};
-    std::thread peer([&] {
-      // The engine gives up, and the peer may wait in vain.
-      while (!known.load() && !allreduce.step()) peer_->progress();
-    });
-    Status status = wait();
-    known.store(true);
-    peer.join();
-    peer_->cancel_all();
-    return status;
   }
 
  private:
@@ -222,20 +203,6 @@ TEST(BadPeer, HeaderNumbersThatCannotBe) {
   good.say(Activate{0, 0, Mode{ModeKind::kSync, 0, 0}, false});
   good.reduce(1, 1, 0.1, 0);
   EXPECT_TRUE(good.wait().ok());
-}
-
-TEST(BadPeer, BulkDataOfAnotherSize) {
-  for (const std::size_t elements : {16 * kElements, 1000 * kElements}) {
-    BadPeer job(1);
-    job.deposit();
-    job.say(Members{0, {0x3}});
-    job.say(Activate{0, 0, Mode{ModeKind::kSync, 0, 0}, false});
-    const Status status = job.wait_for_elements(elements);
-    EXPECT_EQ(status.code(), ErrorCode::kMismatch);
-    for (const char* part : {"channel 'c'", "rank 0", "bytes"}) {
-      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
-    }
-  }
 }
 
 TEST(BadPeer, ChannelsThatCannotBeSentAreRefusedAtOnce) {
