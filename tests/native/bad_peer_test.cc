@@ -98,17 +98,6 @@ class BadPeer {
     EXPECT_TRUE(allreduce.status().ok()) << allreduce.status().message();
   }
 
-  // The same with a tensor of another size.
-  void reduce_with_elements(std::size_t elements) {
-    const TensorLayout layout(
-        {{DType::kFloat64, 16 * elements}, {DType::kFloat64, HeaderBlock::elements(2)}});
-    Bytes buffer(layout.bytes()), scratch(buffer.size());
-    Allreduce allreduce(peer_.get(), &layout, scratch.data());
-    allreduce.start({0, 1}, 0, buffer.data());
-    while (!allreduce.step()) peer_->progress();
-    peer_->cancel_all();
-  }
-
  private:
   const int engine_rank_;
   InProcessFabric fabric_;
@@ -214,21 +203,6 @@ TEST(BadPeer, HeaderNumbersThatCannotBe) {
   good.say(Activate{0, 0, Mode{ModeKind::kSync, 0, 0}, false});
   good.reduce(1, 1, 0.1, 0);
   EXPECT_TRUE(good.wait().ok());
-}
-
-TEST(BadPeer, BulkDataOfAnotherSize) {
-  for (const std::size_t elements : {kElements, 50 * kElements}) {
-    BadPeer job(1);
-    job.deposit();
-    job.say(Members{0, {0x3}});
-    job.say(Activate{0, 0, Mode{ModeKind::kSync, 0, 0}, false});
-    job.reduce_with_elements(elements);
-    const Status status = job.wait();
-    EXPECT_EQ(status.code(), ErrorCode::kMismatch);
-    for (const char* part : {"channel 'c'", "rank 0", "bytes"}) {
-      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
-    }
-  }
 }
 
 TEST(BadPeer, ChannelsThatCannotBeSentAreRefusedAtOnce) {
