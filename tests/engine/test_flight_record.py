@@ -136,7 +136,7 @@ def test_explain_names_who_is_waited_for(
         text,
     ), text
     assert "3 of 3 ranks have a record" in text
-    assert re.search(r"1 +SIGUSR2 +'g': has waited \d\.\d s in a call for round 3\n", text), text
+    assert re.search(r"1 +SIGUSR2 +'g': has waited \d\.\d s in a call for round 3 *\n", text), text
     assert re.search(r"2 +SIGUSR2 +'g': in the user's code, last call \d\.\d s ago", text), text
     assert re.search(r"\n +3 +not yet .*; not: 2", text), text
 
