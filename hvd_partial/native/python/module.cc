@@ -1,10 +1,10 @@
 // Copyright 2026 The hvd_partial authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// hvd_partial._engine: the C ABI for Python. Checks of arguments, defaults and
-// everything that people see are in hvd_partial/engine.py; here are the calls,
-// without the GIL where they take time, and with an ear for Ctrl-C where they
-// wait.
+// hvd_partial._engine: the C ABI for Python (and the simulation, which has a
+// file of its own). Checks of arguments, defaults and everything that people
+// see are in hvd_partial/engine.py; here are the calls, without the GIL where
+// they take time, and with an ear for Ctrl-C where they wait.
 
 #include <cxxabi.h>
 #include <pybind11/numpy.h>
