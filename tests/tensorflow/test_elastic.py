@@ -11,9 +11,9 @@ import pytest
 from tests.tensorflow.elastic_launch import HOSTS, launch_elastic
 from tests.tensorflow.suite import FLAVOURS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 both_kerases = pytest.mark.parametrize("legacy_keras", FLAVOURS)
-DEADLINE = 150.0
+DEADLINE = 220.0
 PEER_LOST_SECONDS = 2.0  # until every survivor has its error
 
 
@@ -39,7 +39,7 @@ def test_fit_goes_on_with_other_workers(legacy_keras: bool) -> None:
     assert len(ended) == 3
     for host, report in ended.items():
         assert report["equal"], host
-        assert (report["size"], report["mode"]) == (3, "solo")
+        assert (report["size"], report["mode"]) == (3, "solo")  # set by the one that was killed
         # Between two commits, and from a restart to the next: as much as was deposited.
         assert report["segments"]
         assert all(applied == made for applied, made in report["segments"]), report["segments"]
@@ -58,7 +58,6 @@ def test_fit_goes_on_with_other_workers(legacy_keras: bool) -> None:
         assert [entry["size"] for entry in (first, second, last)] == [3, 2, 3]
         # Back to the commit after 5 batches of the second epoch.
         assert (second["epoch"], second["batch"]) == (1, 5)
-        assert second["mode"] == "solo"
         assert last["weight"] > second["weight"] > 0
         assert last["iterations"] > second["iterations"] > 0
     (joined,) = [report for report in ended.values() if len(report["entries"]) == 1]

@@ -17,7 +17,7 @@ import time
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from support import FOLDER, data, hvd, hvt, np, raised, small_model, tf, touch, train_step
 
-from hvd_partial.tensorflow import _exchange, _keras, _runtime
+from hvd_partial.tensorflow import _exchange, _keras
 
 keras = tf.keras
 BEGUN = time.monotonic()
@@ -126,10 +126,12 @@ def fit():
 
     class Fate(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            if hvd.size() == 3 and state.epoch == 1 and batch == 7 and not happened("killed"):
-                hvd.set_mode("solo")
-                if hvd.rank() == 1:
-                    die()
+            if happened("killed") or hvd.rank() != 1:
+                return
+            if (state.epoch, batch) == (0, 3):
+                hvd.set_mode("solo")  # stays in force without the rank that has set it
+            if (state.epoch, batch) == (1, 7):
+                die()
 
         def on_epoch_end(self, epoch, logs=None):
             if hvd.size() == 2 and hvd.rank() == 0 and not happened("added"):
@@ -175,7 +177,6 @@ def fit():
                 "epoch": state.epoch,
                 "batch": state.batch,
                 "iterations": int(optimizer.iterations),
-                "mode": str(_runtime.chosen_mode()),
             }
         )
         tell()
