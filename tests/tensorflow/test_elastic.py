@@ -17,12 +17,12 @@ DEADLINE = 220.0
 PEER_LOST_SECONDS = 2.0  # until every survivor has its error
 
 
-def job(scenario: str, ranks: int, killed: bool = True, **options: Any) -> dict[str, Any]:
-    """What the workers that ended themselves report, by host."""
+def job(scenario: str, ranks: int, **options: Any) -> dict[str, Any]:
+    """What the workers report that were not killed, by host; one is."""
     found = launch_elastic("elastic", scenario, hosts=HOSTS[:ranks], deadline=DEADLINE, **options)
     assert found.code == 0, found.output
     ended = {host: report for host, report in found.workers.items() if "ended" in report}
-    assert len(found.workers) == len(ended) + killed, found.output
+    assert len(found.workers) == len(ended) + 1, found.output
     return ended
 
 
@@ -89,11 +89,3 @@ def test_a_custom_loop_grows_without_loss_and_survives_its_first_rank() -> None:
     assert shrunk["step"] == grown["step"] + 3
     assert shrunk["count"] == grown["count"] + 3 * 3
     assert old["final count"] == shrunk["count"] + 2 * (old["final step"] - shrunk["step"])
-
-
-def test_horovods_own_run_leads_to_ours() -> None:
-    ended = job("wrong_run", 2, killed=False)
-    assert len(ended) == 2
-    for report in ended.values():
-        assert report["error"].startswith("HvdPartialError")
-        assert "hvd_partial.tensorflow.elastic.run" in report["error"]

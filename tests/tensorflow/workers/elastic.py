@@ -15,7 +15,7 @@ import sys
 import time
 
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from support import FOLDER, data, hvd, hvt, np, raised, small_model, tf, touch, train_step
+from support import FOLDER, data, hvd, hvt, np, small_model, tf, touch, train_step
 
 from hvd_partial.tensorflow import _exchange, _keras
 
@@ -253,24 +253,5 @@ def loop():
     tell(**{f"final {key}": value for key, value in entry().items()}, ended=True)
 
 
-def wrong_run():
-    """Wrapped by Horovod's own run: an error that leads to ours, not an endless loop."""
-    import horovod.tensorflow as horovod
-
-    hvd.init()
-    model = small_model()
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), mode="sync")
-    model.compile(optimizer=optimizer, loss="mse")
-    state = hvd.elastic.KerasState(model)
-
-    @horovod.elastic.run
-    def train(state):
-        x, y = data(hvd.rank(), 8)
-        model.fit(x, y, batch_size=4, verbose=0)
-        raise HorovodInternalError("a collective has failed")
-
-    tell(error=raised(lambda: train(state)), ended=True)
-
-
 if __name__ == "__main__":
-    {action.__name__: action for action in (fit, loop, wrong_run)}[sys.argv[1]]()
+    {action.__name__: action for action in (fit, loop)}[sys.argv[1]]()
