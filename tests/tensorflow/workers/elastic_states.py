@@ -9,7 +9,6 @@ import os
 # MPI, which a Horovod built with it would choose, cannot start twice.
 os.environ |= {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
 
-import horovod.tensorflow as horovod
 from horovod.common.exceptions import HorovodInternalError
 from support import data, hvd, hvt, raised, run_checks, small_model, start, tf
 
@@ -189,6 +188,8 @@ def wrong_arguments():
 
 def wrong_run():
     """Wrapped by Horovod's own run: an error that leads to ours, not an endless loop."""
+    import horovod.tensorflow as horovod  # not before `support` has chosen the Keras
+
     model = compiled()
     state = hvd.elastic.KerasState(model)
     entries = []
