@@ -239,6 +239,11 @@ class Engine:
         """
         _engine.set_mode_all(*Mode.parse(mode, self._size, self._rank).to_native())
 
+    def modes(self) -> dict[str, str]:
+        """Of each channel by its name: the mode of the last round, or as opened. Works after a
+        failure, too."""
+        return {channel.name: channel.mode for channel in self._channels.values()}
+
     def stats(self) -> EngineStats:
         """What this process has sent and received.
 

@@ -157,6 +157,19 @@ def all_channels() -> list[Channel]:
     return list(_channels.values())
 
 
+def take_up_modes() -> None:
+    """Sets the modes that were in force before a restart, where they had been changed: a rank that
+    is gone may have done it. One rank's call is enough."""
+    modes, size = _runtime.modes_before()
+    engine = _runtime.connect()
+    for channel in _channels.values():
+        mode = modes.get(channel.name)
+        opened = _runtime.capped(Mode.parse(channel.options.mode), size)
+        if mode is not None and mode != str(opened):
+            now = _runtime.capped(Mode.parse(mode), engine.size)
+            channel.engine_channel().set_mode(now)
+
+
 def _open(engine: Any, channel: Channel) -> Any:
     options = channel.options
     return engine.channel(

@@ -16,7 +16,15 @@ from horovod.runner.elastic.worker import HostUpdateResult
 from horovod.tensorflow import elastic as _elastic
 
 from hvd_partial.errors import InvalidArgumentError, MismatchError
-from hvd_partial.tensorflow import _distributed, _exchange, _keras, _runtime, data, partial
+from hvd_partial.tensorflow import (
+    _channels,
+    _distributed,
+    _exchange,
+    _keras,
+    _runtime,
+    data,
+    partial,
+)
 from hvd_partial.tensorflow._broadcast import broadcast_variables
 from hvd_partial.tensorflow._distributed import Position
 
@@ -113,6 +121,8 @@ class _State:
         self._saved_state = attributes
         ObjectState.restore(self)
         self._prepared = self._prepare()
+        if _hvd.rank() == 0 and mode is None:
+            _channels.take_up_modes()
         self._save_model()
 
     def on_reset(self) -> None:

@@ -30,6 +30,7 @@ _lock = threading.RLock()
 _engine: Any = None
 _engines = 0  # connected so far
 _mode: Mode | None = None  # set for everything
+_modes_before: tuple[dict[str, str], int] = ({}, 0)  # of channels, and the size, before a restart
 _on_connect: list[Callable[[Any], None]] = []
 
 
@@ -124,13 +125,21 @@ def restart() -> None:
 
     All ranks must do so; those that start meanwhile call `init()` and `connect()`.
     """
+    global _modes_before
     mode = _mode
+    if _engine is not None:
+        _modes_before = (_engine.modes(), _engine.size)
     shutdown()
     # What nobody uses any more does not open its channels anew, on no rank.
     gc.collect()
     adopt_mode(mode)
     init()
     connect()
+
+
+def modes_before() -> tuple[dict[str, str], int]:
+    """The modes that channels had before a restart, whichever rank had set them, and the size."""
+    return _modes_before
 
 
 def adopt_mode(mode: Mode | None) -> None:

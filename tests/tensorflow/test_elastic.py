@@ -11,18 +11,18 @@ import pytest
 from tests.tensorflow.elastic_launch import HOSTS, launch_elastic
 from tests.tensorflow.suite import FLAVOURS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 both_kerases = pytest.mark.parametrize("legacy_keras", FLAVOURS)
-DEADLINE = 150.0
+DEADLINE = 220.0
 PEER_LOST_SECONDS = 2.0  # until every survivor has its error
 
 
-def job(scenario: str, ranks: int, killed: bool = True, **options: Any) -> dict[str, Any]:
-    """What the workers that ended themselves report, by host."""
+def job(scenario: str, ranks: int, **options: Any) -> dict[str, Any]:
+    """What the workers report that were not killed, by host; one is."""
     found = launch_elastic("elastic", scenario, hosts=HOSTS[:ranks], deadline=DEADLINE, **options)
     assert found.code == 0, found.output
     ended = {host: report for host, report in found.workers.items() if "ended" in report}
-    assert len(found.workers) == len(ended) + killed, found.output
+    assert len(found.workers) == len(ended) + 1, found.output
     return ended
 
 
@@ -39,7 +39,7 @@ def test_fit_goes_on_with_other_workers(legacy_keras: bool) -> None:
     assert len(ended) == 3
     for host, report in ended.items():
         assert report["equal"], host
-        assert (report["size"], report["mode"]) == (3, "solo")
+        assert (report["size"], report["mode"]) == (3, "solo")  # set by the one that was killed
         # Between two commits, and from a restart to the next: as much as was deposited.
         assert report["segments"]
         assert all(applied == made for applied, made in report["segments"]), report["segments"]
@@ -58,7 +58,6 @@ def test_fit_goes_on_with_other_workers(legacy_keras: bool) -> None:
         assert [entry["size"] for entry in (first, second, last)] == [3, 2, 3]
         # Back to the commit after 5 batches of the second epoch.
         assert (second["epoch"], second["batch"]) == (1, 5)
-        assert second["mode"] == "solo"
         assert last["weight"] > second["weight"] > 0
         assert last["iterations"] > second["iterations"] > 0
     (joined,) = [report for report in ended.values() if len(report["entries"]) == 1]
@@ -90,11 +89,3 @@ def test_a_custom_loop_grows_without_loss_and_survives_its_first_rank() -> None:
     assert shrunk["step"] == grown["step"] + 3
     assert shrunk["count"] == grown["count"] + 3 * 3
     assert old["final count"] == shrunk["count"] + 2 * (old["final step"] - shrunk["step"])
-
-
-def test_horovods_own_run_leads_to_ours() -> None:
-    ended = job("wrong_run", 2, killed=False)
-    assert len(ended) == 2
-    for report in ended.values():
-        assert report["error"].startswith("HvdPartialError")
-        assert "hvd_partial.tensorflow.elastic.run" in report["error"]

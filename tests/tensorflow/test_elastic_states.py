@@ -87,6 +87,13 @@ def test_wrong_arguments(legacy_keras: bool) -> None:
 
 
 @both_kerases
+def test_horovods_own_run_leads_to_ours(legacy_keras: bool) -> None:
+    text, entries = outcome("wrong_run", legacy_keras)
+    assert text.startswith("HvdPartialError") and "hvd_partial.tensorflow.elastic.run" in text
+    assert entries == 1
+
+
+@both_kerases
 def test_a_restart_leaves_no_names_behind(legacy_keras: bool) -> None:
     names = ["optimizer/SGD/1", "optimizer/mine"]
     assert outcome("starts_anew", legacy_keras) == 2 * [[*names, "solo", True, True, [0, 1, 2, 3]]]

@@ -9,6 +9,7 @@ import os
 # MPI, which a Horovod built with it would choose, cannot start twice.
 os.environ |= {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
 
+from horovod.common.exceptions import HorovodInternalError
 from support import data, hvd, hvt, raised, run_checks, small_model, start, tf
 
 from hvd_partial.modes import Mode
@@ -185,6 +186,23 @@ def wrong_arguments():
     }
 
 
+def wrong_run():
+    """Wrapped by Horovod's own run: an error that leads to ours, not an endless loop."""
+    import horovod.tensorflow as horovod  # not before `support` has chosen the Keras
+
+    model = compiled()
+    state = hvd.elastic.KerasState(model)
+    entries = []
+
+    @horovod.elastic.run
+    def train(state):
+        entries.append(1)
+        model.fit(*data(0, 8), verbose=0)
+        raise HorovodInternalError("a collective has failed")
+
+    return [raised(lambda: train(state)), len(entries)]
+
+
 def starts_anew():
     """After a restart: the mode stays, numbers and names of optimizers that are no more are free,
     shares of data go on, and the callback that broadcasts does so again."""
@@ -226,6 +244,7 @@ if __name__ == "__main__":
             steps_keep_their_ranks,
             quorums,
             wrong_arguments,
+            wrong_run,
             starts_anew,
         ]
     )
