@@ -18,6 +18,8 @@ import argparse
 import json
 import multiprocessing
 import os
+import shlex
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -73,6 +75,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", choices=sorted(PARTS), default=[*PARTS], help="measure these only"
     )
+    parser.add_argument("--note", help="about the circumstances, for the report")
     parser.add_argument("--soak", type=Path, default=SOAK, help="results of benchmarks.soak")
     options = parser.parse_args(arguments)
     for name in ("repetitions", "parallel"):
@@ -112,6 +115,7 @@ def measure_kills(found: Found, options: argparse.Namespace, keep: Callable[[], 
     kills: list[Found] = found.setdefault("kills", [])
     wanted = list(missing_kills(kills, options.repetitions))
     ends_at = time.monotonic() + options.seconds
+    loads: list[float] = []
     with _progress("kills", len(wanted)) as advance, _pool(options.parallel) as pool:
         running: set[Future[Found]] = set()
         while wanted or running:
@@ -122,6 +126,8 @@ def measure_kills(found: Found, options: argparse.Namespace, keep: Callable[[], 
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 kills.append(future.result())
+                loads.append(os.getloadavg()[0])
+                found["load average"] = round(statistics.median(loads), 1)
                 advance()
                 keep()
 
@@ -230,8 +236,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json and options.json.exists():
         found = json.loads(options.json.read_text())
     given = sys.argv[1:] if arguments is None else arguments
-    found["command"] = " ".join(["python -m benchmarks.faults", *given])
+    found["command"] = shlex.join(["python", "-m", "benchmarks.faults", *given])
     found["environment"] = environment.describe()
+    if options.note:
+        found["note"] = options.note
 
     def keep() -> None:
         if options.json:

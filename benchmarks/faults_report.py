@@ -85,7 +85,8 @@ def markdown(found: Found, soak: Found | None) -> str:
         "Generated from runs by `python -m benchmarks.faults`; the numbers are what came out.",
         "",
         f"- Command: `{found['command']}`",
-        f"- Measured on: {machine}. The machine was shared with other work.",
+        f"- Measured on: {machine}; load average during the kills "
+        f"{found.get('load average', 'unknown')}. {found.get('note', '')}".rstrip(),
         "- The same faults are tests, in `tests/faults`.",
     ]
     for section in (_kills, _horovodrun, _stops, _quota, _memory):
