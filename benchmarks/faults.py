@@ -73,7 +73,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--seconds", type=float, default=float("inf"), help="begin nothing after so long"
     )
     parser.add_argument(
-        "--only", nargs="+", choices=sorted(PARTS), default=[*PARTS], help="measure these only"
+        "--only", nargs="*", choices=sorted(PARTS), default=[*PARTS], help="measure these only"
     )
     parser.add_argument("--note", help="about the circumstances, for the report")
     parser.add_argument("--soak", type=Path, default=SOAK, help="results of benchmarks.soak")

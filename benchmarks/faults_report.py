@@ -234,7 +234,8 @@ def _quota(found: Found) -> Iterator[str]:
         f"Rank 2 of {SIZE} is in a control group with a processor quota. Each rank makes {STEPS} "
         f"steps that take {STEP_SECONDS * 1e3:.0f} ms of processor time. Late: contributions of "
         "ranks 0 to 3 that went into a later round than they were made for. Seconds: until each "
-        "rank's last step was made."
+        "rank's last step was made. Held back: periods of 100 ms in which the quota was used up; "
+        "few where the machine is so busy that the other ranks get no more."
     )
     yield ""
     yield from table(
