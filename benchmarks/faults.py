@@ -182,7 +182,7 @@ def measure_input(found: Found, options: argparse.Namespace, keep: Callable[[], 
 
 
 def measure_horovodrun(found: Found, options: argparse.Namespace, keep: Callable[[], None]) -> None:
-    done = launch("lives", "killed_while_waiting", ranks=3, deadline=100)
+    done = launch("lives", "killed_while_waiting", ranks=3, deadline=200)
     found["horovodrun"] = [
         {
             "rank": rank,

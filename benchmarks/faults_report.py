@@ -168,6 +168,9 @@ def _horovodrun(found: Found) -> Iterator[str]:
         "(horovodrun then ends the others; they hear of it from the engine before that.)"
     )
     yield ""
+    if not found.get("horovodrun"):
+        yield "Not measured."
+        return
     yield from table(
         ["rank", "ms", "error", "message"],
         [
