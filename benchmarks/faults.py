@@ -73,7 +73,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--seconds", type=float, default=float("inf"), help="begin nothing after so long"
     )
     parser.add_argument(
-        "--only", nargs="*", choices=sorted(PARTS), default=[*PARTS], help="measure these only"
+        "--only",
+        nargs="*",
+        choices=sorted(PARTS),
+        default=[*PARTS],
+        help="measure these only; without any name: nothing, just --write",
     )
     parser.add_argument("--note", help="about the circumstances, for the report")
     parser.add_argument("--soak", type=Path, default=SOAK, help="results of benchmarks.soak")
@@ -236,8 +240,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json and options.json.exists():
         found = json.loads(options.json.read_text())
     given = sys.argv[1:] if arguments is None else arguments
-    found["command"] = shlex.join(["python", "-m", "benchmarks.faults", *given])
-    found["environment"] = environment.describe()
+    if options.only or "command" not in found:
+        found["command"] = shlex.join(["python", "-m", "benchmarks.faults", *given])
+        found["environment"] = environment.describe()
     if options.note:
         found["note"] = options.note
 
