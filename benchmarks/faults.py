@@ -21,6 +21,7 @@ import os
 import shlex
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
@@ -141,7 +142,20 @@ def _pool(parallel: int) -> Executor:
     # one, and a child's exit code can be read only once.
     if parallel == 1:
         return ThreadPoolExecutor(1)
-    return ProcessPoolExecutor(parallel, mp_context=multiprocessing.get_context("spawn"))
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(parallel, mp_context=spawn, initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """So that no worker stays behind when the one who started it is killed."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def measure_stops(found: Found, options: argparse.Namespace, keep: Callable[[], None]) -> None:
