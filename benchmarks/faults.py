@@ -18,7 +18,10 @@ import argparse
 import json
 import multiprocessing
 import os
+import shlex
+import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
@@ -71,8 +74,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--seconds", type=float, default=float("inf"), help="begin nothing after so long"
     )
     parser.add_argument(
-        "--only", nargs="+", choices=sorted(PARTS), default=[*PARTS], help="measure these only"
+        "--only",
+        nargs="*",
+        choices=sorted(PARTS),
+        default=[*PARTS],
+        help="measure these only; without any name: nothing, just --write",
     )
+    parser.add_argument("--note", help="about the circumstances, for the report")
     parser.add_argument("--soak", type=Path, default=SOAK, help="results of benchmarks.soak")
     options = parser.parse_args(arguments)
     for name in ("repetitions", "parallel"):
@@ -112,6 +120,7 @@ def measure_kills(found: Found, options: argparse.Namespace, keep: Callable[[], 
     kills: list[Found] = found.setdefault("kills", [])
     wanted = list(missing_kills(kills, options.repetitions))
     ends_at = time.monotonic() + options.seconds
+    loads: list[float] = []
     with _progress("kills", len(wanted)) as advance, _pool(options.parallel) as pool:
         running: set[Future[Found]] = set()
         while wanted or running:
@@ -122,6 +131,8 @@ def measure_kills(found: Found, options: argparse.Namespace, keep: Callable[[], 
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 kills.append(future.result())
+                loads.append(os.getloadavg()[0])
+                found["load average"] = round(statistics.median(loads), 1)
                 advance()
                 keep()
 
@@ -131,7 +142,20 @@ def _pool(parallel: int) -> Executor:
     # one, and a child's exit code can be read only once.
     if parallel == 1:
         return ThreadPoolExecutor(1)
-    return ProcessPoolExecutor(parallel, mp_context=multiprocessing.get_context("spawn"))
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(parallel, mp_context=spawn, initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """So that no worker stays behind when the one who started it is killed."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def measure_stops(found: Found, options: argparse.Namespace, keep: Callable[[], None]) -> None:
@@ -176,7 +200,7 @@ def measure_input(found: Found, options: argparse.Namespace, keep: Callable[[], 
 
 
 def measure_horovodrun(found: Found, options: argparse.Namespace, keep: Callable[[], None]) -> None:
-    done = launch("lives", "killed_while_waiting", ranks=3, deadline=100)
+    done = launch("lives", "killed_while_waiting", ranks=3, deadline=200)
     found["horovodrun"] = [
         {
             "rank": rank,
@@ -230,8 +254,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json and options.json.exists():
         found = json.loads(options.json.read_text())
     given = sys.argv[1:] if arguments is None else arguments
-    found["command"] = " ".join(["python -m benchmarks.faults", *given])
-    found["environment"] = environment.describe()
+    if options.only or "command" not in found:
+        found["command"] = shlex.join(["python", "-m", "benchmarks.faults", *given])
+        found["environment"] = environment.describe()
+    if options.note:
+        found["note"] = options.note
 
     def keep() -> None:
         if options.json:

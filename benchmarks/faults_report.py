@@ -85,7 +85,8 @@ def markdown(found: Found, soak: Found | None) -> str:
         "Generated from runs by `python -m benchmarks.faults`; the numbers are what came out.",
         "",
         f"- Command: `{found['command']}`",
-        f"- Measured on: {machine}. The machine was shared with other work.",
+        f"- Measured on: {machine}; load average during the kills "
+        f"{found.get('load average', 'unknown')}. {found.get('note', '')}".rstrip(),
         "- The same faults are tests, in `tests/faults`.",
     ]
     for section in (_kills, _horovodrun, _stops, _quota, _memory):
@@ -167,6 +168,9 @@ def _horovodrun(found: Found) -> Iterator[str]:
         "(horovodrun then ends the others; they hear of it from the engine before that.)"
     )
     yield ""
+    if not found.get("horovodrun"):
+        yield "Not measured."
+        return
     yield from table(
         ["rank", "ms", "error", "message"],
         [
@@ -233,7 +237,8 @@ def _quota(found: Found) -> Iterator[str]:
         f"Rank 2 of {SIZE} is in a control group with a processor quota. Each rank makes {STEPS} "
         f"steps that take {STEP_SECONDS * 1e3:.0f} ms of processor time. Late: contributions of "
         "ranks 0 to 3 that went into a later round than they were made for. Seconds: until each "
-        "rank's last step was made."
+        "rank's last step was made. Held back: periods of 100 ms in which the quota was used up; "
+        "few where the machine is so busy that the other ranks get no more."
     )
     yield ""
     yield from table(

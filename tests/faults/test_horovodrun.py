@@ -11,9 +11,9 @@ from tests.tensorflow.launch import launch
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(250)
 def test_the_coordinator_is_killed_while_it_waits_inside_an_op() -> None:
-    found = launch("lives", "killed_while_waiting", ranks=3, deadline=100)
+    found = launch("lives", "killed_while_waiting", ranks=3, deadline=200)
     assert found.code != 0
     for rank in (1, 2):
         failure = found.reports[rank]["failure"]

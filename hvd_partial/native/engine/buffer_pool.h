@@ -4,6 +4,8 @@
 #ifndef HVD_PARTIAL_ENGINE_BUFFER_POOL_H_
 #define HVD_PARTIAL_ENGINE_BUFFER_POOL_H_
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -24,15 +26,14 @@ class BufferPool {
   BufferPool(std::size_t bytes, std::size_t count) {
     constexpr std::size_t kAlignment = TensorLayout::kAlignment;
     const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    buffers_.reserve(count);
     free_.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
-      auto* memory = static_cast<std::uint8_t*>(
-          std::aligned_alloc(kAlignment, rounded > 0 ? rounded : kAlignment));
-      if (memory == nullptr) throw std::bad_alloc();
+      buffers_.push_back(allocate(rounded > 0 ? rounded : kAlignment));
       // Padding between tensors is reduced along with them: it must be zero.
-      std::memset(memory, 0, rounded);
-      buffers_.emplace_back(memory, &std::free);
-      free_.push_back(memory);
+      // And the memory is there from now on, not when a round first needs it.
+      std::memset(buffers_.back().get(), 0, rounded);
+      free_.push_back(buffers_.back().get());
     }
   }
 
@@ -45,7 +46,35 @@ class BufferPool {
   std::size_t available() const { return free_.size(); }
 
  private:
-  std::vector<std::unique_ptr<std::uint8_t, decltype(&std::free)>> buffers_;
+  struct Release {
+    std::size_t mapped_bytes;  // 0: from aligned_alloc
+    void operator()(std::uint8_t* memory) const {
+      if (mapped_bytes > 0) {
+        munmap(memory, mapped_bytes);
+      } else {
+        std::free(memory);
+      }
+    }
+  };
+  using Buffer = std::unique_ptr<std::uint8_t, Release>;
+
+  // Large ones go back to the system when they are released: glibc's
+  // aligned_alloc hardly uses freed memory again (before 2.38), so that a
+  // process which opens and closes engines would grow with each.
+  static Buffer allocate(std::size_t bytes) {
+    constexpr std::size_t kMapped = std::size_t{64} << 10;
+    if (bytes < kMapped) {
+      auto* memory =
+          static_cast<std::uint8_t*>(std::aligned_alloc(TensorLayout::kAlignment, bytes));
+      if (memory == nullptr) throw std::bad_alloc();
+      return Buffer(memory, Release{0});
+    }
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    return Buffer(static_cast<std::uint8_t*>(memory), Release{bytes});
+  }
+
+  std::vector<Buffer> buffers_;
   std::vector<std::uint8_t*> free_;
 };
 

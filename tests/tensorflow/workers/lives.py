@@ -356,6 +356,7 @@ if __name__ == "__main__":
             exception_in_a_callback,
             exception_without_callbacks,
             killed,
+            killed_while_waiting,
             interrupted,
             uneven,
             shutdown_and_again,
