@@ -69,14 +69,15 @@ def test_all_ranks_switch_at_the_same_round(legacy_keras: bool) -> None:
 def test_online_policies_act_and_undo_themselves(legacy_keras: bool) -> None:
     for found in of("online_policies", legacy_keras):
         modes = {policy: part["modes"] for policy, part in found.items()}
-        assert modes["greedy"] == ["sync", "async", "sync", "async"]
         assert modes["elastic"] == ["sync", "async"]
-        assert modes["adaptive"] == ["sync", "quorum(1)", "sync", "async"]
-        assert {policy: part["excluded"] for policy, part in found.items()} == {
-            "greedy": [],
-            "elastic": [1],
-            "adaptive": [],
-        }
+        # On a busy machine somebody else may be slow for a while, too.
+        for policy, detour in (("greedy", "async"), ("adaptive", "quorum(1)")):
+            assert modes[policy][:3] == ["sync", detour, "sync"]
+            assert modes[policy][-1] == "async"
+            assert set(modes[policy]) == {"sync", detour, "async"}
+        assert found["greedy"]["excluded"] == found["adaptive"]["excluded"] == []
+        # Only one of two can be.
+        assert found["elastic"]["excluded"] == [1]
         assert all(part["afterwards"] == [] for part in found.values())
 
 
