@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.straggler_detector", description=__doc__
     )
-    parser.add_argument("--seeds", type=int, default=40, help="traces of each kind and size")
+    parser.add_argument("--seeds", type=int, default=20, help="traces of each kind and size")
     parser.add_argument("--write", type=Path, help="put the table into this document")
     options = parser.parse_args(arguments)
     if options.seeds < 1:

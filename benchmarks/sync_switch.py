@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from collections.abc import Sequence
@@ -66,7 +67,9 @@ def read(path: Path) -> dict[str, Any]:
 
 def write(path: Path, found: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    found["environment"] = environment.describe()
+    # How busy the machine was, which shows in all that is not slept.
+    load = {"load average over 5 minutes": round(os.getloadavg()[1], 1)}
+    found["environment"] = environment.describe() | load
     path.write_text(json.dumps(found, indent=1) + "\n")
 
 

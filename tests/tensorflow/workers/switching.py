@@ -351,9 +351,9 @@ def restarts_go_on_where_they_were():
                 batch_size=4,
                 verbose=0,
                 callbacks=[
+                    callbacks.ReplicaSyncCallback(check=True),
                     *([] if "initial_epoch" in arguments else [backup]),
                     callbacks.BroadcastGlobalVariablesCallback(0),
-                    callbacks.ReplicaSyncCallback(check=True),
                     switch,
                     checkpoint,
                     *([Crash(crash)] if crash else []),

@@ -60,8 +60,9 @@ class SyncSwitchCallback(PartialCallback):
     Every rank decides from the same rounds, so all ranks change at the same round: the next one
     that starts. Nothing is traced again, nothing waits, no process is restarted.
 
-    Put it behind `BackupAndRestore` and `BroadcastGlobalVariablesCallback`, before callbacks that
-    use the logs. The model must be built before `fit`.
+    The order of callbacks: `ReplicaSyncCallback`, `BackupAndRestore` (so that it saves equal
+    replicas), `BroadcastGlobalVariablesCallback`, this one, callbacks that use the logs. The model
+    must be built before `fit`.
 
     At each epoch's end the logs get `switches`, how many there were so far, and `asynchronous`, the
     share of the epoch's contributions that came in rounds of modes async and solo. `switches` of
