@@ -91,13 +91,25 @@ def _reduced(value: Any, shown: str, remedy: str, says: str = "array") -> Row:
     )
 
 
+def _any(value: Any) -> Any:
+    """For the type checker, which knows that the value is wrong."""
+    return value
+
+
 ROWS = [
     Row(
         "connect", "rank", "2", lambda t: connect(2, 2, _exchange), "0 to size - 1", has_rank=False
     ),
     Row("connect", "rank", "True", lambda t: connect(True, 2, _exchange), "whole", has_rank=False),
-    Row("connect", "size", "'2'", lambda t: connect(0, "2", _exchange), "whole", has_rank=False),
-    Row("connect", "exchange", "None", lambda t: connect(0, 1, None), "must be a function"),
+    Row(
+        "connect",
+        "size",
+        "'2'",
+        lambda t: connect(0, _any("2"), _exchange),
+        "whole",
+        has_rank=False,
+    ),
+    Row("connect", "exchange", "None", lambda t: connect(0, 1, _any(None)), "must be a function"),
     _opened("name", "", "''", "must be a text that is not empty"),
     _opened("name", None, "None", "must be a text that is not empty"),
     _opened("like", [], "[]", "at least one array"),

@@ -145,10 +145,10 @@ TEST(BadPeer, TellsARankNonsense) {
   expect_refused(1, wire(Activate{4, 0, mode, false}), "channel 4 is not open here");
   expect_refused(1, wire(Activate{0, 3, mode, false}), "round 3 was activated out of turn");
   expect_refused(1, wire(Activate{0, 0, {ModeKind::kQuorum, 3, 0}, false}), "does not fit 2");
-  expect_refused(1, wire(Members{4, {0x3}}), "channel 4 is not open here");
-  expect_refused(1, wire(Members{0, {0x7}}), "ranks that do not exist");
-  expect_refused(1, wire(Members{0, {0x1}}), "leaves out the rank");
-  expect_refused(1, wire(Members{0, {}}), "0 words of ranks");
+  expect_refused(1, wire(Members{4, {0x3}, {}, false}), "channel 4 is not open here");
+  expect_refused(1, wire(Members{0, {0x7}, {}, false}), "ranks that do not exist");
+  expect_refused(1, wire(Members{0, {0x1}, {}, false}), "leaves out the rank");
+  expect_refused(1, wire(Members{0, {}, {}, false}), "0 words of ranks");
   expect_refused(1, wire(ChannelOpened{"c", 0}), "there is a channel 0 already");
   expect_refused(1, wire(ChannelOpened{"d", 1}), "there is no channel 'd' here");
   expect_refused(1, wire(ChannelRejected{"d", "no"}), "there is no channel 'd' here");
@@ -188,7 +188,7 @@ TEST(BadPeer, HeaderNumbersThatCannotBe) {
   for (const auto& bad : cases) {
     BadPeer job(1);
     job.deposit();
-    job.say(Members{0, {0x3}});
+    job.say(Members{0, {0x3}, {}, false});
     job.say(Activate{0, 0, Mode{ModeKind::kSync, 0, 0}, false});
     job.reduce(bad.contributions, bad.weight, bad.seconds, bad.skipped);
     const Status status = job.wait();
@@ -199,7 +199,7 @@ TEST(BadPeer, HeaderNumbersThatCannotBe) {
   }
   BadPeer good(1);
   good.deposit();
-  good.say(Members{0, {0x3}});
+  good.say(Members{0, {0x3}, {}, false});
   good.say(Activate{0, 0, Mode{ModeKind::kSync, 0, 0}, false});
   good.reduce(1, 1, 0.1, 0);
   EXPECT_TRUE(good.wait().ok());

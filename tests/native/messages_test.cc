@@ -109,7 +109,7 @@ class RandomMessages {
       case 8:
         return ChannelRejected{text(kMaxNameBytes), text(kMaxReasonBytes)};
       case 9: {
-        Members members{channel(), {}};
+        Members members{channel(), {}, {}, false};
         members.bits.resize(random_() % 1025);
         for (auto& word : members.bits) word = random_();
         return members;
@@ -203,7 +203,7 @@ TEST(Messages, RefuseValuesThatHaveNoMeaning) {
       {"seconds negative", Call{0, 0, true, -1e-9}},
       {"long name", OpenChannel{std::string(kMaxNameBytes + 1, 'n'), "s", good, 0}},
       {"long signature", OpenChannel{"c", std::string(kMaxSignatureBytes + 1, 's'), good, 0}},
-      {"many members", Members{0, std::vector<std::uint64_t>(1025, 1)}},
+      {"many members", Members{0, std::vector<std::uint64_t>(1025, 1), {}, false}},
       {"negative rank", PeerLost{-1, "r"}},
       {"rank too large", Aborted{65536, "r"}},
   };
@@ -241,12 +241,12 @@ TEST(Messages, ThoseThatDoNotFitTheJobAreRefused) {
     return objection_of_coordinator(message, 70);
   };
   const Mode quorum{ModeKind::kQuorum, 71, 0};
-  EXPECT_EQ(to_rank(Members{0, {~0ull, 0x3F}}), "");
-  EXPECT_NE(to_rank(Members{0, {~0ull, 0x7F}}), "");      // rank 70
-  EXPECT_NE(to_rank(Members{0, {~0ull}}), "");            // too few words
-  EXPECT_NE(to_rank(Members{0, {~0ull, 0, 0}}), "");      // too many
-  EXPECT_NE(to_rank(Members{0, {~0ull - 2, 0x3F}}), "");  // not the rank itself
-  EXPECT_NE(to_rank(Activate{0, 0, quorum, false}), "");  // more than there are
+  EXPECT_EQ(to_rank(Members{0, {~0ull, 0x3F}, {}, false}), "");
+  EXPECT_NE(to_rank(Members{0, {~0ull, 0x7F}, {}, false}), "");      // rank 70
+  EXPECT_NE(to_rank(Members{0, {~0ull}, {}, false}), "");            // too few words
+  EXPECT_NE(to_rank(Members{0, {~0ull, 0, 0}, {}, false}), "");      // too many
+  EXPECT_NE(to_rank(Members{0, {~0ull - 2, 0x3F}, {}, false}), "");  // not the rank itself
+  EXPECT_NE(to_rank(Activate{0, 0, quorum, false}), "");             // more than there are
   EXPECT_NE(to_rank(PeerLost{70, "r"}), "");
   EXPECT_NE(to_rank(Aborted{-1, "r"}), "");
   EXPECT_NE(to_rank(ChannelOpened{"c", kAllChannels}), "");

@@ -21,10 +21,10 @@ namespace hvd_partial {
 namespace {
 
 // By their index in the variant.
-constexpr const char* kMessages[] = {
-    "OpenChannel", "Call",     "SetMode", "Exclude",  "Decide",  "Flush",    "Leave",
-    "Goodbye",     "Abort",    "Opened",  "Rejected", "Members", "Activate", "PeerLost",
-    "Aborted",     "Training", "AllGone", "Held",     "StallTold"};
+constexpr const char* kMessages[] = {"OpenChannel", "Call",    "SetMode",  "Exclude",  "Decide",
+                                     "Flush",       "Leave",   "Goodbye",  "Abort",    "Opened",
+                                     "Rejected",    "Members", "Activate", "PeerLost", "Aborted",
+                                     "Training",    "AllGone", "Held",     "StallTold"};
 static_assert(std::size(kMessages) == std::variant_size_v<Message>, "a name for each message");
 
 constexpr const char* kKinds[] = {
