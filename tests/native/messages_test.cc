@@ -204,6 +204,12 @@ TEST(Messages, RefuseValuesThatHaveNoMeaning) {
       {"long name", OpenChannel{std::string(kMaxNameBytes + 1, 'n'), "s", good, 0}},
       {"long signature", OpenChannel{"c", std::string(kMaxSignatureBytes + 1, 's'), good, 0}},
       {"many members", Members{0, std::vector<std::uint64_t>(1025, 1), {}, false}},
+      {"many excluded", Members{0, {}, std::vector<std::uint64_t>(1025, 1), false}},
+      {"many to exclude", Exclude{0, std::vector<std::uint64_t>(1025, 1), false}},
+      {"decided mode", Decide{0, 1, Mode{ModeKind::kQuorum, 0, 0}, {}, false}},
+      {"decided excluded", Decide{0, 1, good, std::vector<std::uint64_t>(1025, 1), false}},
+      {"cause of holding", Held{0, 0, static_cast<HeldCause>(4), 1}},
+      {"seconds held", Held{0, 0, HeldCause::kReducing, -1}},
       {"negative rank", PeerLost{-1, "r"}},
       {"rank too large", Aborted{65536, "r"}},
   };
@@ -212,10 +218,15 @@ TEST(Messages, RefuseValuesThatHaveNoMeaning) {
     encode(message, &wire);
     EXPECT_FALSE(decode(wire.data(), wire.size()).has_value()) << what;
   }
-  // Flags are 0 or 1.
-  encode(Leave{4, true}, &wire);
-  wire.back() = 2;
-  EXPECT_FALSE(decode(wire.data(), wire.size()).has_value());
+  // Flags are 0 or 1; these messages end with theirs.
+  for (const Message& message :
+       {Message{Exclude{4, {}, true}}, Message{Decide{4, 1, good, {}, true}},
+        Message{Members{4, {}, {}, true}}}) {
+    encode(message, &wire);
+    ASSERT_TRUE(decode(wire.data(), wire.size()).has_value());
+    wire.back() = 2;
+    EXPECT_FALSE(decode(wire.data(), wire.size()).has_value());
+  }
 }
 
 // An exception's text may be of any length, and may not break a character.
@@ -246,7 +257,9 @@ TEST(Messages, ThoseThatDoNotFitTheJobAreRefused) {
   EXPECT_NE(to_rank(Members{0, {~0ull}, {}, false}), "");            // too few words
   EXPECT_NE(to_rank(Members{0, {~0ull, 0, 0}, {}, false}), "");      // too many
   EXPECT_NE(to_rank(Members{0, {~0ull - 2, 0x3F}, {}, false}), "");  // not the rank itself
-  EXPECT_NE(to_rank(Activate{0, 0, quorum, false}), "");             // more than there are
+  EXPECT_EQ(to_rank(Members{0, {~0ull, 0x3F}, {0, 0x20}, false}), "");
+  EXPECT_NE(to_rank(Members{0, {~0ull, 0x3F}, {0, 0x40}, false}), "");  // excludes rank 70
+  EXPECT_NE(to_rank(Activate{0, 0, quorum, false}), "");                // more than there are
   EXPECT_NE(to_rank(PeerLost{70, "r"}), "");
   EXPECT_NE(to_rank(Aborted{-1, "r"}), "");
   EXPECT_NE(to_rank(ChannelOpened{"c", kAllChannels}), "");
@@ -254,6 +267,8 @@ TEST(Messages, ThoseThatDoNotFitTheJobAreRefused) {
   EXPECT_NE(to_coordinator(Activate{}), "");
   EXPECT_NE(to_coordinator(SetMode{0, quorum}), "");
   EXPECT_NE(to_coordinator(OpenChannel{"c", "s", quorum, 0}), "");
+  EXPECT_NE(to_coordinator(Exclude{0, {0, 0x40}, false}), "");
+  EXPECT_NE(to_coordinator(Decide{0, 1, quorum, {}, false}), "");
   EXPECT_EQ(to_coordinator(Call{}), "");
   EXPECT_EQ(describe_kind(Call{}), "Call");
 }
