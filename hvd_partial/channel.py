@@ -270,7 +270,8 @@ class Channel:
             parsed = Mode.parse(mode, self._size)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{self._where()}{error}") from None
-        self._native.decide(number, parsed.to_native(), self._ranks(excluded), self._drop(late))
+        ranks = self._ranks(excluded, "excluded")
+        self._native.decide(number, parsed.to_native(), ranks, self._drop(late))
 
     def stats(self) -> ChannelStats:
         """What the channel has done so far.
@@ -318,16 +319,16 @@ class Channel:
             self._native.release(available)
         return results
 
-    def _ranks(self, ranks: Iterable[int]) -> list[int]:
+    def _ranks(self, ranks: Iterable[int], argument: str = "ranks") -> list[int]:
         try:
             found = sorted({operator.index(rank) for rank in ranks})
         except TypeError:
             raise InvalidArgumentError(
-                f"{self._where()}ranks={ranks!r}: must be a list of ranks, e.g. [3]"
+                f"{self._where()}{argument}={ranks!r}: must be a list of ranks, e.g. [3]"
             ) from None
         if any(not 0 <= rank < self._size for rank in found):
             raise InvalidArgumentError(
-                f"{self._where()}ranks={found}: ranks are 0 to {self._size - 1}"
+                f"{self._where()}{argument}={found}: ranks are 0 to {self._size - 1}"
             )
         return found
 

@@ -21,8 +21,6 @@ from hvd_partial.bench import report
 from hvd_partial.bench.cells import HOROVOD_SYSTEMS, OTHER_SYSTEMS, Cell, Launch, Task, summarize
 from hvd_partial.bench.launch import LaunchError, describe_command, launch, missing
 from hvd_partial.bench.skew import DEFAULT_SECONDS, PATTERNS
-from hvd_partial.errors import InvalidArgumentError
-from hvd_partial.modes import Mode
 
 EXAMPLES = """\
 examples:
@@ -86,11 +84,23 @@ def _seconds(text: str) -> float:
 
 
 def _mode(text: str) -> str:
+    # Whether k fits the number of ranks is seen when that is known.
+    if reason := _objection(text, 2**20):
+        raise argparse.ArgumentTypeError(reason)
+    return text
+
+
+def _objection(mode: str, ranks: int) -> str:
+    """Why there is no such mode, or none for so many ranks; or an empty text."""
+    # Imported late: the errors are Horovod's too, and other commands can do without it.
+    from hvd_partial.errors import InvalidArgumentError
+    from hvd_partial.modes import Mode
+
     try:
-        # Whether k fits the number of ranks is seen when that is known.
-        return str(Mode.parse(text, 2**20))
+        Mode.parse(mode, ranks)
     except InvalidArgumentError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        return str(error)
+    return ""
 
 
 def add_parser(commands: Any) -> None:
@@ -146,10 +156,8 @@ def run(options: argparse.Namespace) -> int:
         )
     )
     for mode, size in itertools.product(modes, ranks):
-        try:
-            Mode.parse(mode, size)
-        except InvalidArgumentError as error:
-            print(f"bench: --modes {mode} with --ranks {size}: {error}", file=sys.stderr)
+        if reason := _objection(mode, size):
+            print(f"bench: --modes {mode} with --ranks {size}: {reason}", file=sys.stderr)
             return 2
     for system in others:
         if reason := missing(system):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.modes import Mode
 from hvd_partial.tensorflow import _channels, _distributed, _keras, _runtime
@@ -81,13 +82,21 @@ def exclude(ranks: Sequence[int], late: str = "count", optimizer: Any = None) ->
       InvalidArgumentError: if there is no such rank, or all are named.
       NotConnectedError: before `init()`.
     """
+    if late not in ("count", "drop"):
+        raise arguments.wrong("late", late, "'count' or 'drop'")
+    size = _runtime.connect().size
+    excluded = [
+        arguments.whole("ranks", rank, least=0, most=size - 1)
+        for rank in arguments.listed("ranks", ranks, "ranks")
+    ]
+    if len(set(excluded)) == size:
+        raise InvalidArgumentError(f"ranks={excluded}: all of them; leave one that rounds wait for")
     only = None
     if optimizer is not None:
         only = _channel(optimizer)
         if only is None:
             raise InvalidArgumentError("exclude: the optimizer has no channel yet; train first")
-    _runtime.connect()
-    _channels.exclude(ranks, late, only)
+    _channels.exclude(excluded, late, only)
 
 
 @names_rank

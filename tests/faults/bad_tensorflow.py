@@ -395,6 +395,58 @@ ROWS = [
         {"seconds": 0.1},
         [("seconds", "long", "'long'", "at least 0"), ("seed", -1, "-1", "the same on all ranks")],
     ),
+    _one("exclude", "ranks", "[7]", "a whole number, 0 to", lambda t: t.hvd.exclude([7])),
+    _one("exclude", "ranks", "[0]", "leave one", lambda t: t.hvd.exclude([0])),
+    _one("exclude", "ranks", "3", "a list of ranks", lambda t: t.hvd.exclude(3)),
+    _one(
+        "exclude", "late", "'lose'", "'count' or 'drop'", lambda t: t.hvd.exclude([], late="lose")
+    ),
+    _one(
+        "exclude",
+        "optimizer",
+        "5",
+        "must be a DistributedOptimizer",
+        lambda t: t.hvd.exclude([], optimizer=5),
+    ),
+    _one("data.measured", "dataset", "5", "a tf.data.Dataset", lambda t: t.hvd.data.measured(5)),
+    _one(
+        "data.input_seconds",
+        "dataset",
+        "one that does not measure",
+        "hvd.data.measured(dataset)",
+        lambda t: t.hvd.data.input_seconds(t.tf.data.Dataset.range(3)),
+    ),
+    *_made(
+        "callbacks.StragglerCallback",
+        "callbacks.StragglerCallback",
+        {},
+        [
+            ("detector", "ratio", "'ratio'", "options of StragglerDetector"),
+            ("detector", {"windows": 3}, "{'windows': 3}", "it has rule, window"),
+            ("detector", {"window": 0}, "{'window': 0}", "whole number from 2"),
+            ("dataset", 5, "5", "hvd.data.measured(dataset)"),
+            ("verbose", "yes", "'yes'", "0 to 1"),
+        ],
+    ),
+    *_made(
+        "callbacks.SyncSwitchCallback",
+        "callbacks.SyncSwitchCallback",
+        {"schedule": [("sync", 0.5), ("async", None)]},
+        [
+            ("schedule", [("sync", 2.0)], "[('sync', 2.0)]", "share"),
+            ("bsp_fraction", 0.5, "0.5 beside a schedule", "one of the two"),
+            ("policy", "plastic", "'plastic'", "elastic"),
+            ("detector", {"windows": 3}, "{'windows': 3}", "it has rule, window"),
+            ("rate", "papers", "'papers'", "keep"),
+            ("momentum_policy", "zeros", "'zeros'", "zero"),
+            ("momentum_ramp", 0, "0", "at least 1"),
+            ("steps_per_epoch", 0, "0", "at least 1"),
+            ("epochs", 1.5, "1.5", "a whole number"),
+            ("state_file", 5, "5", "a path"),
+            ("log_dir", 5, "5", "a path"),
+            ("verbose", "yes", "'yes'", "0 to 1"),
+        ],
+    ),
     *_made(
         "callbacks.RotatingSkew",
         "callbacks.RotatingSkew",
@@ -413,6 +465,8 @@ ROWS = [
     ),
 ]
 
+# Functions of hvd.data, which has other names from other modules, too.
+_DATA = ("by_contributions", "shard", "measured", "input_seconds")
 _DEVICE = "as Horovod's, which uses it as a name only"
 _KERAS = "Keras's own ModelCheckpoint checks it"
 NO_WRONG_VALUE = {
@@ -496,7 +550,7 @@ class Things:
                 if inspect.isfunction(value):
                     found.setdefault(name, [value])
         for prefix, module in (("data", hvd.data), ("callbacks", hvd.callbacks)):
-            for name in getattr(module, "__all__", None) or ("by_contributions", "shard"):
+            for name in getattr(module, "__all__", None) or _DATA:
                 value = getattr(module, name)
                 if inspect.isclass(value):
                     value = value.__init__

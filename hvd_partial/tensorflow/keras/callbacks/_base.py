@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError
+from hvd_partial.stragglers import StragglerDetector
 from hvd_partial.tensorflow import _distributed, _keras
 from hvd_partial.tensorflow._distributed import Distributed
 from hvd_partial.tensorflow._errors import translated
@@ -41,6 +45,30 @@ def require_states(model: Any, who: str) -> list[Distributed]:
             "compile the model with hvd_partial.tensorflow.keras.DistributedOptimizer(optimizer)"
         )
     return states
+
+
+def detector_options(detector: Any) -> dict[str, Any]:
+    """Options of a `StragglerDetector`, as a callback's argument `detector`, checked.
+
+    Raises:
+      InvalidArgumentError: naming the argument, or the option.
+    """
+    if detector is not None and not isinstance(detector, Mapping):
+        raise arguments.wrong(
+            "detector", detector, 'options of StragglerDetector, e.g. {"rule": "ratio"}'
+        )
+    options = dict(detector or {})
+    known = [name for name in inspect.signature(StragglerDetector).parameters if name != "size"]
+    for name in options:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"detector: StragglerDetector has no option {name!r}; it has {', '.join(known)}"
+            )
+    try:
+        StragglerDetector(2, **options)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"detector: {error}") from None
+    return options
 
 
 def open_early(model: Any, state: Distributed) -> None:

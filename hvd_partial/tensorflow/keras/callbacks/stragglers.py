@@ -11,14 +11,17 @@ import horovod.tensorflow as _hvd
 import numpy as np
 import tensorflow as tf
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.stragglers import CostAccount, StragglerDetector
 from hvd_partial.tensorflow import _exchange
 from hvd_partial.tensorflow import data as _data
 from hvd_partial.tensorflow._distributed import Distributed
+from hvd_partial.tensorflow._errors import names_rank
 from hvd_partial.tensorflow._rounds import Round
 from hvd_partial.tensorflow.keras.callbacks._base import (
     PartialCallback,
+    detector_options,
     open_early,
     require_states,
     states_of,
@@ -75,6 +78,7 @@ class StragglerCallback(PartialCallback):
       InvalidArgumentError: if an argument is wrong.
     """
 
+    @names_rank
     def __init__(
         self,
         detector: dict[str, Any] | None = None,
@@ -82,8 +86,8 @@ class StragglerCallback(PartialCallback):
         verbose: int = 0,
     ) -> None:
         super().__init__()
-        self._options = dict(detector or {})
-        StragglerDetector(2, **self._options)
+        self._options = detector_options(detector)
+        arguments.whole("verbose", verbose, least=0, most=1, hint="1: rank 0 prints changes")
         if dataset is not None:
             _data.input_seconds(dataset)
         self._dataset = dataset

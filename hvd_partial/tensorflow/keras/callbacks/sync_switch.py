@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ import horovod.tensorflow as _hvd
 import numpy as np
 import tensorflow as tf
 
+from hvd_partial import arguments
 from hvd_partial.errors import InvalidArgumentError
 from hvd_partial.modes import KINDS, Mode
 from hvd_partial.stragglers import StragglerDetector
@@ -24,9 +26,11 @@ from hvd_partial.sync_switch.policies import parse_policy
 from hvd_partial.sync_switch.schedule import as_schedule
 from hvd_partial.tensorflow import _distributed, _exchange, _keras
 from hvd_partial.tensorflow._distributed import Distributed
+from hvd_partial.tensorflow._errors import names_rank
 from hvd_partial.tensorflow._rounds import Round, momentum_of
 from hvd_partial.tensorflow.keras.callbacks._base import (
     PartialCallback,
+    detector_options,
     open_early,
     require_states,
     states_of,
@@ -98,6 +102,7 @@ class SyncSwitchCallback(PartialCallback):
       InvalidArgumentError: naming the argument.
     """
 
+    @names_rank
     def __init__(
         self,
         schedule: Schedule | Iterable[tuple[str | Mode, float | None]] | None = None,
@@ -122,16 +127,23 @@ class SyncSwitchCallback(PartialCallback):
             planned = Schedule.from_bsp_fraction(bsp_fraction)
         self.policy = parse_policy(policy, planned)
         self.switches: list[Switch] = []
-        self._detector_options = dict(detector or {})
+        self._detector_options = detector_options(detector)
         self._rate = rate
         self._momentum_policy = momentum_policy
         self._momentum_ramp = momentum_ramp
         self._live = momentum_policy != "keep"
+        for name, value in (
+            ("momentum_ramp", momentum_ramp),
+            ("steps_per_epoch", steps_per_epoch),
+            ("epochs", epochs),
+        ):
+            if value is not None:
+                arguments.whole(name, value, least=1)
+        for name, path in (("state_file", state_file), ("log_dir", log_dir)):
+            if path is not None and not isinstance(path, str | os.PathLike):
+                raise arguments.wrong(name, path, "a path")
+        arguments.whole("verbose", verbose, least=0, most=1, hint="1: rank 0 prints switches")
         Configuration(1, 0.0, rate, momentum_policy, momentum_ramp or 0)  # checks them
-        StragglerDetector(2, **self._detector_options)
-        for name, value in (("steps_per_epoch", steps_per_epoch), ("epochs", epochs)):
-            if value is not None and (isinstance(value, bool) or value != int(value) or value < 1):
-                raise InvalidArgumentError(f"{name}={value!r}: must be a whole number from 1")
         self._steps_per_epoch = steps_per_epoch
         self._epochs = epochs
         self._state_file = None if state_file is None else Path(state_file)
