@@ -84,11 +84,11 @@ tsan: $(stamp_test) ## native tests under ThreadSanitizer
 	@$(stage) $(logs)/tsan-build.log "built with ThreadSanitizer" tools/build_native_tests $(python) $(BUILD)/tsan thread $(JOBS)
 	@tools/run_native_tests $(BUILD)/tsan thread $(JOBS)
 
-asan: $(stamp_test) ## native tests under AddressSanitizer and LeakSanitizer
-	@$(stage) $(logs)/asan-build.log "built with AddressSanitizer" tools/build_native_tests $(python) $(BUILD)/asan address $(JOBS)
-	@tools/run_native_tests $(BUILD)/asan address $(JOBS)
+asan: $(stamp_test) ## native tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer
+	@$(stage) $(logs)/asan-build.log "built with AddressSanitizer" tools/build_native_tests $(python) $(BUILD)/asan address,undefined $(JOBS)
+	@tools/run_native_tests $(BUILD)/asan address,undefined $(JOBS)
 
-ubsan: $(stamp_test) ## native tests under UndefinedBehaviorSanitizer
+ubsan: $(stamp_test) ## ... under the latter alone, with the larger explorations
 	@$(stage) $(logs)/ubsan-build.log "built with UndefinedBehaviorSanitizer" tools/build_native_tests $(python) $(BUILD)/ubsan undefined $(JOBS)
 	@tools/run_native_tests $(BUILD)/ubsan undefined $(JOBS)
 

@@ -25,16 +25,16 @@ class Reduction : public ::testing::TestWithParam<Case> {
 INSTANTIATE_TEST_SUITE_P(
     Small, Reduction,
     ::testing::Values(
-        Case{"TwoRanks", Extent::kSmall, {{"aaaf", "aaf"}, {}, 1}},
-        Case{"TwoRanksWithRoom", Extent::kSmall, {{"aaaf", "aaaf"}, {}, 2}},
-        Case{"OneLeaves", Extent::kSmall, {{"aaf", "aal"}, {}, 2}},
-        Case{"ModeChanges", Extent::kSmall, {{"asaf", "aaof"}, {}, 2}},
-        Case{"ToAsync", Extent::kSmall, {{"ayaf", "aaf"}, {}, 2}},
+        Case{"TwoRanks", Extent::kMedium, {{"aaaf", "aaf"}, {}, 1}},
+        Case{"TwoRanksWithRoom", Extent::kMedium, {{"aaaf", "aaaf"}, {}, 2}},
+        Case{"OneLeaves", Extent::kMedium, {{"aaf", "aal"}, {}, 2}},
+        Case{"ModeChanges", Extent::kMedium, {{"asaf", "aaof"}, {}, 2}},
+        Case{"ToAsync", Extent::kMedium, {{"ayaf", "aaf"}, {}, 2}},
         Case{"LatestOnly", Extent::kSmall, {{"aaf", "aaf"}, {}, 1, 0, true, true}},
         Case{"ThreeRanks", Extent::kMedium, {{"af", "af", "al"}, {}, 1}},
         Case{"ThreeRanksTwoRounds", Extent::kLarge, {{"aaf", "aaf", "aaf"}, {}, 1}},
-        Case{"LossOfRankZero", Extent::kSmall, {{"aaf", "aal"}, {}, 1, 0, false, false, 0}},
-        Case{"Loss", Extent::kSmall, {{"aaf", "aal"}, {}, 1, 0, false, false, 1}},
+        Case{"LossOfRankZero", Extent::kMedium, {{"aaf", "aal"}, {}, 1, 0, false, false, 0}},
+        Case{"Loss", Extent::kMedium, {{"aaf", "aal"}, {}, 1, 0, false, false, 1}},
         Case{"LossAmongThree", Extent::kLarge, {{"af", "af", "al"}, {}, 1, 0, false, false, 2}}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -36,25 +36,25 @@ Job latest(Job job) {
 }
 
 const std::vector<Case> kTwoRanks{
-    {"ThreeRounds", Extent::kSmall, job({"aaaf", "aaaf"}, 1)},
-    {"WithRoomInTheRing", Extent::kSmall, job({"aaaf", "aaaf"}, 2)},
+    {"ThreeRounds", Extent::kMedium, job({"aaaf", "aaaf"}, 1)},
+    {"WithRoomInTheRing", Extent::kMedium, job({"aaaf", "aaaf"}, 2)},
     {"ReadingSlowly", Extent::kMedium, slowly(job({"aaaf", "aaaf"}, 2))},
-    {"GoingOnAfterAFlush", Extent::kSmall, job({"aafaf", "afaf"}, 2)},
+    {"GoingOnAfterAFlush", Extent::kMedium, job({"aafaf", "afaf"}, 2)},
     {"FewerBatches", Extent::kSmall, job({"aaaf", "af"}, 2)},
     {"NoBatch", Extent::kSmall, job({"aaf", "f"}, 1)},
-    {"OneLeaves", Extent::kSmall, job({"aaaf", "aal"}, 2)},
-    {"AllLeaveWithoutAFlush", Extent::kSmall, job({"aaa", "aa"}, 2)},
-    {"AModeChange", Extent::kSmall, job({"asaaf", "aaaf"}, 2)},
-    {"TwoModeChanges", Extent::kSmall, job({"asaf", "aaof"}, 2)},
-    {"ToAsync", Extent::kSmall, job({"ayaaf", "aaaf"}, 2)},
-    {"LatestOnly", Extent::kSmall, latest(job({"aaaf", "aaaf"}, 1))},
+    {"OneLeaves", Extent::kMedium, job({"aaaf", "aal"}, 2)},
+    {"AllLeaveWithoutAFlush", Extent::kMedium, job({"aaa", "aa"}, 2)},
+    {"AModeChange", Extent::kMedium, job({"asaaf", "aaaf"}, 2)},
+    {"TwoModeChanges", Extent::kMedium, job({"asaf", "aaof"}, 2)},
+    {"ToAsync", Extent::kMedium, job({"ayaaf", "aaaf"}, 2)},
+    {"LatestOnly", Extent::kMedium, latest(job({"aaaf", "aaaf"}, 1))},
     {"LatestOnlyAfterAFlush", Extent::kMedium, latest(job({"aafaf", "afaf"}, 1))},
-    {"LatestOnlyOneLeaves", Extent::kSmall, latest(job({"aaaf", "aal"}, 1))},
+    {"LatestOnlyOneLeaves", Extent::kMedium, latest(job({"aaaf", "aal"}, 1))},
     {"SixRounds", Extent::kMedium, job({"aaaaaaf", "aaaaaaf"}, 3)},
 };
 
 const std::vector<Case> kThreeRanks{
-    {"OneRound", Extent::kSmall, job({"af", "af", "af"}, 1)},
+    {"OneRound", Extent::kMedium, job({"af", "af", "af"}, 1)},
     {"ThreeRounds", Extent::kMedium, job({"aaaf", "aaaf", "aaaf"}, 1)},
     {"WithRoomInTheRing", Extent::kMedium, job({"aaaf", "aaaf", "aaaf"}, 2)},
     {"ReadingSlowly", Extent::kLarge, slowly(job({"aaaf", "aaaf", "aaaf"}, 2))},
