@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <optional>
 #include <ostream>
-#include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -200,6 +200,21 @@ Scenario planted(Plant plant) {
   return scenario;
 }
 
+// Whether the log has a line of time, rank and event, such as
+// "  0.250000 s  rank  1  calls allreduce at step 2".
+bool shows_a_call(const std::string& report) {
+  std::istringstream lines(report);
+  for (std::string line; std::getline(lines, line);) {
+    double seconds = -1;
+    int rank = -1, step = -1;
+    if (std::sscanf(line.c_str(), " %lf s rank %d calls allreduce at step %d", &seconds, &rank,
+                    &step) == 3) {
+      return seconds >= 0 && rank >= 0 && rank < 4 && step >= 0;
+    }
+  }
+  return false;
+}
+
 class PlantedMistakes : public testing::TestWithParam<Mistake> {};
 
 TEST_P(PlantedMistakes, AreFoundAndReportedWithSeedCommandAndLog) {
@@ -212,9 +227,7 @@ TEST_P(PlantedMistakes, AreFoundAndReportedWithSeedCommandAndLog) {
   const std::string line = report.substr(command, report.find('\n', command + 1) - command);
   EXPECT_NE(line.find("simulation_test --gtest_filter='Simulation.SyncWaits"), std::string::npos)
       << report;
-  // Time, rank, event.
-  const std::regex event(R"(\n +\d+\.\d{6} s  rank  [0-3]  calls allreduce at step \d+\n)");
-  EXPECT_TRUE(std::regex_search(report, event)) << report;
+  EXPECT_TRUE(shows_a_call(report)) << report;
 }
 
 INSTANTIATE_TEST_SUITE_P(
