@@ -371,8 +371,8 @@ def complaints(who: str, grown: dict[str, dict[str, float]], processes: int) -> 
     found = []
     for name, values in grown.items():
         early, late = values["early"], values["late"]
-        # Threads and descriptors: one a process may be under way when the sample is taken.
-        slack = float(processes)
+        # Of a whole job, threads and descriptors may be under way when the sample is taken.
+        slack = float(processes) if processes > 1 else 0.0
         if name == "rss":
             slack = max(processes * RSS_SLACK_BYTES, RSS_SLACK_SHARE * early)
         if late > early + slack:
