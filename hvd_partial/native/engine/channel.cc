@@ -403,17 +403,13 @@ void Channel::on_rejected(const std::string& reason) {
 }
 
 void Channel::on_members(const Members& message) {
-  const auto has = [](const std::vector<std::uint64_t>& bits, int rank) {
-    const std::size_t word = rank / 64;
-    return word < bits.size() && ((bits[word] >> (rank % 64)) & 1) != 0;
-  };
   MembersFrom coming{activated_rounds_, {}, {}, false};
   for (int rank = 0; rank < size_; ++rank) {
-    if (!has(message.bits, rank)) continue;
+    if (!has_rank(message.bits, rank)) continue;
     coming.members.push_back(rank);
-    if (has(message.excluded, rank)) coming.excluded.push_back(rank);
+    if (has_rank(message.excluded, rank)) coming.excluded.push_back(rank);
   }
-  coming.drop = message.drop && has(message.excluded, rank_);
+  coming.drop = message.drop && has_rank(message.excluded, rank_);
   record(FlightKind::kMembers, activated_rounds_, static_cast<std::int32_t>(coming.members.size()));
   coming_members_.push_back(std::move(coming));
 }

@@ -28,11 +28,6 @@ std::string describe_difference(const std::string& name, int first_rank, const s
          "options.";
 }
 
-bool has_bit(const std::vector<std::uint64_t>& bits, int rank) {
-  const std::size_t word = rank / 64;
-  return word < bits.size() && ((bits[word] >> (rank % 64)) & 1) != 0;
-}
-
 // Signs of life to ranks that have left: often enough for any silence limit
 // that makes sense, seldom enough to cost nothing.
 constexpr double kStillTrainingInterval = 1.0;
@@ -286,13 +281,13 @@ void Coordinator::leave_out_excluded(ChannelState* channel) {
   for (int rank = 0; rank < size_ && nobody_else; ++rank) {
     const Presence presence = channel->presence[rank];
     const bool there = presence == Presence::kActive || presence == Presence::kFlushing;
-    nobody_else = !there || has_bit(channel->excluded, rank);
+    nobody_else = !there || has_rank(channel->excluded, rank);
   }
   if (nobody_else != channel->exclusion_void) {
     channel->exclusion_void = nobody_else;
     channel->members_changed = true;
   }
-  const auto excluded = [&](int rank) { return has_bit(channel->excluded, rank); };
+  const auto excluded = [&](int rank) { return has_rank(channel->excluded, rank); };
   // While the others flush, rounds are those of the excluded.
   if (std::all_of(active_.begin(), active_.end(), excluded)) return;
   active_.erase(std::remove_if(active_.begin(), active_.end(), excluded), active_.end());
@@ -445,7 +440,7 @@ std::string Coordinator::describe() const {
     if (!channel.excluded.empty()) {
       text << ", excluded ";
       for (int rank = 0; rank < size_; ++rank)
-        text << (has_bit(channel.excluded, rank) ? '1' : '0');
+        text << (has_rank(channel.excluded, rank) ? '1' : '0');
       text << (channel.drop_excluded ? " (dropped)" : "")
            << (channel.exclusion_void ? " (void)" : "");
     }

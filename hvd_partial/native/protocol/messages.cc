@@ -262,6 +262,11 @@ std::optional<Message> decode_alternative(std::size_t index, ByteReader* in) {
 
 }  // namespace
 
+bool has_rank(const std::vector<std::uint64_t>& bits, int rank) {
+  const auto word = static_cast<std::size_t>(rank / 64);
+  return word < bits.size() && ((bits[word] >> (rank % 64)) & 1) != 0;
+}
+
 void encode(const Message& message, std::vector<std::uint8_t>* buffer) {
   ByteWriter out(buffer);
   out.put(kWireVersion);

@@ -166,6 +166,9 @@ using Message = std::variant<OpenChannel, Call, SetMode, Exclude, Decide, Flush,
                              Abort, ChannelOpened, ChannelRejected, Members, Activate, PeerLost,
                              Aborted, StillTraining, AllGone, Held, StallTold>;
 
+// Whether a set of ranks, a bit each, has this one.
+bool has_rank(const std::vector<std::uint64_t>& bits, int rank);
+
 // Replaces what `buffer` holds.
 void encode(const Message& message, std::vector<std::uint8_t>* buffer);
 // Empty for anything that encode() does not write: every number is in the range

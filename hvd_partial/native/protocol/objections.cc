@@ -44,7 +44,7 @@ std::string objection_to_excluded(const std::vector<std::uint64_t>& bits, int si
 
 std::string objection_to_members(const Members& message, int rank, int size) {
   if (std::string why = objection_to_ranks(message.bits, size); !why.empty()) return why;
-  if (((message.bits[static_cast<std::size_t>(rank / 64)] >> (rank % 64)) & 1) == 0) {
+  if (!has_rank(message.bits, rank)) {
     return "it leaves out the rank it was sent to";
   }
   return objection_to_excluded(message.excluded, size);
