@@ -60,10 +60,23 @@ def listening() -> list[tuple[str, int]]:
     return places
 
 
+class Printed(list[str]):
+    """The lines that this process prints, UCX's among them; complete afterwards."""
+
+    def wait_for(self, text: str, seconds: float = 20.0) -> None:
+        """Blocks until it has been printed, or so long: what a stranger says may be read late."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            sys.stdout.flush()
+            if text.encode() in os.pread(1, os.fstat(1).st_size, 0):
+                return
+            time.sleep(0.01)
+
+
 @contextlib.contextmanager
-def printed() -> Iterator[list[str]]:
-    """Collects the lines that this process prints, UCX's among them."""
-    lines: list[str] = []
+def printed() -> Iterator[Printed]:
+    """Collects what is printed meanwhile."""
+    lines = Printed()
     with tempfile.TemporaryFile() as file:
         kept = [os.dup(1), os.dup(2)]
         for fd in (1, 2):
@@ -121,7 +134,7 @@ def stranger(ranks: Ranks, sentences: list[bytes]) -> list[tuple[int, int, int]]
     return outcomes
 
 
-def job(ranks: Ranks, size: int, sentences: list[bytes]) -> Any:
+def job(ranks: Ranks, size: int, sentences: list[bytes], awaited: str = "") -> Any:
     """`size` ranks make rounds, one process more is the stranger."""
     if ranks.rank == size:
         return stranger(ranks, sentences)
@@ -140,7 +153,8 @@ def job(ranks: Ranks, size: int, sentences: list[bytes]) -> Any:
                 total += sum(int(result.values[0][0]) for result in channel.allreduce(ones))
             ranks.barrier()
         total += sum(int(result.values[0][0]) for result in channel.flush())
-    return total, lines
+        lines.wait_for(awaited)
+    return total, list(lines)
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -158,7 +172,7 @@ def test_strangers_at_the_ports_do_not_disturb_the_job(size: int) -> None:
 
 
 def test_what_ucx_says_of_strangers_does_not_fill_the_log() -> None:
-    *members, outcomes = run(job, 3, 2, [UNKNOWN_KIND] * 3, deadline=60)
+    *members, outcomes = run(job, 3, 2, [UNKNOWN_KIND] * 3, "no handler installed", deadline=60)
     assert all(said >= 6 for said, _, _ in outcomes)
     for total, lines in members:
         assert total == 3 * ROUNDS * 2
