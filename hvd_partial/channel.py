@@ -71,6 +71,9 @@ class ChannelStats:
       skipped: Of these, how many were left out because of inf or nan.
       dropped: Of these, how many were thrown away because this rank was excluded (late="drop").
       missed: Results that were replaced before they were taken (catch_up="latest" only).
+      made_without: Rounds that the others made while this process did not answer.
+      deferred: Rounds without a result, because a process did not answer; what had been given to
+        them is the result of a later round.
       lag: Rounds published and not applied here.
       largest_lag: The largest `lag` so far; never above max_lag with catch_up="replay".
       blocked_seconds: This rank's thread waited for results.
@@ -92,6 +95,8 @@ class ChannelStats:
     skipped: int
     dropped: int
     missed: int
+    made_without: int
+    deferred: int
     lag: int
     largest_lag: int
     blocked_seconds: float

@@ -1,6 +1,8 @@
 # Copyright 2026 The hvd_partial authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine says while it runs: lines about stalls, and flight records.
+"""What the environment tells the engine, and what it says while it runs.
+
+That is lines about stalls and about ranks that do not answer, and flight records.
 
 The lines come over a queue and are printed by a thread of their own through `logging`, under the
 name ``hvd_partial``. So no thread of the engine ever waits for the interpreter, and the interpreter
@@ -25,10 +27,14 @@ import hvd_partial
 from hvd_partial.errors import InvalidArgumentError
 
 STALL_WARNING = "HVD_PARTIAL_STALL_WARNING_S"
+LEAVE_OUT = "HVD_PARTIAL_LEAVE_OUT_S"
 FLIGHT_DIRECTORY = "HVD_PARTIAL_FLIGHT_DIR"
 FLIGHT_SIGNAL = "HVD_PARTIAL_FLIGHT_SIGNAL"
 
 DEFAULT_STALL_WARNING_SECONDS = 60.0
+# A process does not answer for so long only if it is stopped, or its host or network in trouble;
+# and a stop that is shorter costs less than it takes to go on without.
+DEFAULT_LEAVE_OUT_SECONDS = 2.0
 # Others have a meaning already that users rely on.
 SIGNALS = {
     "USR1": signal.SIGUSR1,
@@ -47,12 +53,15 @@ class Settings:
     """What the environment says about it.
 
     Attributes:
-      stall_warning_seconds: A line when ranks have waited so long; 0 or less: none.
+      stall_warning_seconds: A line when ranks have waited so long; 0: none.
+      leave_out_seconds: Rounds that can do without a rank whose process has not answered for so
+        long are made without it; 0: all wait for it.
       flight_directory: Where flight records go; a folder that can be written.
       flight_signal: The signal that writes one; 0: none does.
     """
 
     stall_warning_seconds: float
+    leave_out_seconds: float
     flight_directory: str
     flight_signal: int
 
@@ -63,7 +72,23 @@ class Settings:
         Raises:
           InvalidArgumentError: if one has a value that makes no sense.
         """
-        return cls(_stall_warning(rank), _flight_directory(rank), _flight_signal(rank))
+        return cls(
+            _seconds(
+                rank,
+                STALL_WARNING,
+                DEFAULT_STALL_WARNING_SECONDS,
+                "must be a number of seconds, such as 60; 0 switches the warnings off",
+            ),
+            _seconds(
+                rank,
+                LEAVE_OUT,
+                DEFAULT_LEAVE_OUT_SECONDS,
+                "must be a number of seconds, such as 2; with 0 all wait for a process that does "
+                "not answer",
+            ),
+            _flight_directory(rank),
+            _flight_signal(rank),
+        )
 
 
 def _value(name: str) -> str:
@@ -74,20 +99,16 @@ def _wrong(rank: int, name: str, remedy: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"rank {rank}: {name}={os.environ[name]!r}: {remedy}")
 
 
-def _stall_warning(rank: int) -> float:
-    text = _value(STALL_WARNING)
+def _seconds(rank: int, name: str, default: float, remedy: str) -> float:
+    text = _value(name)
     if not text:
-        return DEFAULT_STALL_WARNING_SECONDS
+        return default
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not math.isfinite(seconds):
-        raise _wrong(
-            rank,
-            STALL_WARNING,
-            "must be a number of seconds, such as 60; 0 switches the warnings off",
-        )
+        raise _wrong(rank, name, remedy)
     return max(0.0, seconds)
 
 

@@ -123,6 +123,7 @@ def connect(rank: int, size: int, exchange: Callable[[bytes], list[bytes]]) -> E
         diagnosis.versions(),
         settings.flight_signal,
     )
+    _engine.set_leave_out(settings.leave_out_seconds)
     _engine.connect_engine([bytes(item) for item in addresses])
     return Engine(rank, size, diagnosis.Speaker(_engine, rank, settings))
 
@@ -178,7 +179,7 @@ class Engine:
           grace: Seconds that a round which has its quorum waits for the other ranks, or "auto":
             learned in majority and quorum, 0 in the other modes.
           max_lag: Results that may wait to be applied on a rank, at least 1; when there are as
-            many, the others wait for it. Memory: max_lag + 2 times the size of the tensors.
+            many, the others wait for it. Memory: max_lag + 3 times the size of the tensors.
           catch_up: "replay": a late rank gets every result, so that replicas stay equal; "latest":
             only the newest.
           skip_nonfinite: Leave out (and count) contributions with inf or nan.

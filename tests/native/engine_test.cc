@@ -97,6 +97,27 @@ class EngineTest : public ::testing::Test {
   }
 };
 
+// A rank may be gone before it has even heard the number of its channel.
+TEST_F(EngineTest, WhatWasDepositedIsNotLostThoughTheRankClosesAtOnce) {
+  for (int repetition = 0; repetition < 30; ++repetition) {
+    std::vector<std::int64_t> sum{0};
+    run(2, [&](int rank, Engine& engine) {
+      const auto channel = open(engine, options({ModeKind::kSync}, 1));
+      const std::vector<std::int64_t> values{rank == 1 ? 7 : 5};
+      if (rank == 1) {
+        const void* tensors[] = {values.data()};
+        bool skipped = false;
+        ASSERT_TRUE(channel->deposit(tensors, -1, &skipped).ok());
+      } else {
+        ASSERT_TRUE(allreduce(*channel, values, &sum).ok());
+        ASSERT_TRUE(flush(*channel, &sum).ok());
+      }
+      engine.close(kSilenceSeconds);
+    });
+    EXPECT_EQ(sum[0], 12);
+  }
+}
+
 TEST_F(EngineTest, ExactlyOnceInEveryModeAndSize) {
   const Mode modes[] = {{ModeKind::kSync},      {ModeKind::kMajority},         {ModeKind::kSolo},
                         {ModeKind::kQuorum, 2}, {ModeKind::kDesignated, 0, 7}, {ModeKind::kAsync}};

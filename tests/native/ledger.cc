@@ -17,10 +17,13 @@ Ledger::Ledger(const Scenario& scenario)
 std::string Ledger::check_quorum(const RoundHeader& header) const {
   const std::string round =
       "I3: round " + std::to_string(header.round) + " in mode " + to_string(header.mode);
+  // The quorum was that of another round, perhaps of another mode.
+  if (header.given_to != header.round) return {};
   if (header.contributors < required_ranks(header.mode, scenario_.ranks)) {
     return round + " has " + std::to_string(header.contributors) + " contributors";
   }
-  if (header.mode.kind == ModeKind::kDesignated) {
+  // A rank that was left out is not drawn.
+  if (header.mode.kind == ModeKind::kDesignated && scenario_.leave_out_seconds == 0) {
     std::vector<int> candidates(scenario_.ranks);
     std::iota(candidates.begin(), candidates.end(), 0);
     const int designated = designated_rank(header.mode.seed, header.round, candidates);
@@ -46,7 +49,7 @@ std::string Ledger::add_result(int rank, const RoundHeader& header,
   if (!scenario_.latest_only && header.total_contributions != seen.contributions) {
     return "I2: contributions do not add up on " + who + " in " + which;
   }
-  const Round round{values, header.weight, header.contributions_of, header.mode};
+  const Round round{values, header.weight, header.contributions_of, header.mode, header.given_to};
   const auto [known, first] = rounds_.emplace(header.round, round);
   if (first) {
     if (scenario_.decisions && header.round > 0 &&
@@ -58,10 +61,16 @@ std::string Ledger::add_result(int rank, const RoundHeader& header,
   }
   const Round& other = known->second;
   if (other.values != round.values || other.weight != round.weight ||
-      other.contributions_of != round.contributions_of || other.mode != round.mode) {
+      other.contributions_of != round.contributions_of || other.mode != round.mode ||
+      other.given_to != round.given_to) {
     return "I2: " + who + " sees another " + which;
   }
   return {};
+}
+
+bool Ledger::has_result(std::uint64_t first, std::uint64_t last) const {
+  const auto found = rounds_.lower_bound(first);
+  return found != rounds_.end() && found->first < last;
 }
 
 // Round by round, the sum is that of the deposits which each contributor had
@@ -69,7 +78,23 @@ std::string Ledger::add_result(int rank, const RoundHeader& header,
 std::string Ledger::check_sums(bool crashed, const std::vector<bool>& stayed) const {
   std::vector<std::size_t> taken(deposits_.size(), 0);
   std::vector<double> total(kElements, 0);
-  for (const auto& [number, round] : rounds_) {
+  for (std::size_t i = 0; i < deposits_.size() && !scenario_.latest_only; ++i) {
+    for (const Deposit& deposit : deposits_[i]) {
+      if (has_result(deposit.seen, deposit.applied)) {
+        return "I2: rank " + std::to_string(i) +
+               " says that it has applied a result before round " +
+               std::to_string(deposit.applied) + " that it was never given";
+      }
+    }
+  }
+  // What was given to a round that was deferred until the crash is in none.
+  if (crashed && scenario_.leave_out_seconds > 0) return {};
+  // In the order in which contributions were given.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, const Round*> given_to;
+  for (const auto& [number, round] : rounds_) given_to[{round.given_to, number}] = &round;
+  for (const auto& [order, found] : given_to) {
+    const Round& round = *found;
+    const std::uint64_t number = order.first;
     std::vector<double> expected(kElements, 0);
     double expected_weight = 0;
     std::string given;  // for people

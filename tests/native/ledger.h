@@ -26,7 +26,8 @@ class Ledger {
   static constexpr std::size_t kElements = 5;
 
   struct Deposit {
-    std::uint64_t applied = 0;  // rounds that the weights had seen
+    std::uint64_t applied = 0;  // rounds that the weights had seen, or that had no result
+    std::uint64_t seen = 0;     // the rank had been given the results of all before it
     bool full_weight = false;
     std::vector<double> values;
   };
@@ -57,6 +58,7 @@ class Ledger {
     double weight = 0;
     std::vector<std::int32_t> contributions_of;
     Mode mode;
+    std::uint64_t given_to = 0;  // see RoundHeader
   };
   struct Seen {
     std::uint64_t contributions = 0;  // in all results
@@ -65,6 +67,7 @@ class Ledger {
   };
 
   std::string check_quorum(const RoundHeader& header) const;
+  bool has_result(std::uint64_t first, std::uint64_t last) const;
 
   const Scenario& scenario_;
   std::vector<std::vector<Deposit>> deposits_;  // by rank, in order

@@ -21,7 +21,7 @@ namespace {
 std::vector<Message> one_of_each() {
   const Mode quorum{ModeKind::kQuorum, 3, 0};
   const Mode designated{ModeKind::kDesignated, 0, 0xFEEDFACECAFEBEEF};
-  return {OpenChannel{"gradients", "2 tensors\nfloat32", quorum, 0.25},
+  return {OpenChannel{"gradients", "2 tensors\nfloat32", quorum, 0.25, 8},
           Call{7, 1ull << 40, true, 0.125},
           SetMode{kAllChannels, designated},
           Exclude{3, {0x5, 0}, true},
@@ -32,14 +32,19 @@ std::vector<Message> one_of_each() {
           Abort{"ValueError: no"},
           ChannelOpened{"gradients", 9},
           ChannelRejected{"gradients", "rank 1 has other shapes"},
-          Members{2, {0x3, 0x1}, {0x2}, true},
-          Activate{2, 41, quorum, true},
+          Members{2, {0x3, 0x1}, {0x2}, true, 41},
+          Activate{2, 41, quorum, true, 39},
           PeerLost{5, "connection reset"},
           Aborted{1, "ValueError: no"},
           StillTraining{},
           AllGone{},
           Held{6, 1ull << 41, HeldCause::kRingFull, 31.5},
-          StallTold{6, 41, "round 41 waits for rank 3"}};
+          StallTold{6, 41, "round 41 waits for rank 3"},
+          Frozen{3, {41, 1ull << 40}},
+          Freeze{3},
+          Thaw{3},
+          Defer{2, 41},
+          Deliver{2, 41, 47, 0, 5}};
 }
 
 // Encoding is a function of the value, so equal bytes mean equal messages.
@@ -90,8 +95,8 @@ class RandomMessages {
   Message next() {
     switch (random_() % std::variant_size_v<Message>) {
       case 0:
-        return OpenChannel{text(kMaxNameBytes), text(1 << 16), mode(),
-                           number() * (flip() ? 1 : -1)};
+        return OpenChannel{text(kMaxNameBytes), text(1 << 16), mode(), number() * (flip() ? 1 : -1),
+                           static_cast<std::uint32_t>(random_())};
       case 1:
         return Call{channel(), random_(), flip(), number()};
       case 2:
@@ -112,16 +117,31 @@ class RandomMessages {
         Members members{channel(), {}, {}, false};
         members.bits.resize(random_() % 1025);
         for (auto& word : members.bits) word = random_();
+        if (flip()) members.keep_from = random_();
         return members;
       }
       case 10:
-        return Activate{channel(), random_(), mode(), flip()};
+        return Activate{channel(), 1 + random_() / 2, mode(), flip(), flip() ? 0 : kNoRound};
       case 11:
         return PeerLost{rank(), text(kMaxReasonBytes)};
       case 12:
         return Aborted{rank(), text(kMaxReasonBytes)};
       case 13:
         return StillTraining{};
+      case 14: {
+        Frozen frozen{random_(), {}};
+        frozen.published.resize(random_() % 300);
+        for (auto& rounds : frozen.published) rounds = random_();
+        return frozen;
+      }
+      case 15:
+        return Freeze{random_()};
+      case 16:
+        return Thaw{random_()};
+      case 17:
+        return Defer{channel(), random_()};
+      case 18:
+        return Deliver{channel(), random_() / 4, random_() / 4 + ~0ull / 2, rank(), rank()};
       default:
         return AllGone{};
     }
@@ -210,6 +230,11 @@ TEST(Messages, RefuseValuesThatHaveNoMeaning) {
       {"decided excluded", Decide{0, 1, good, std::vector<std::uint64_t>(1025, 1), false}},
       {"cause of holding", Held{0, 0, static_cast<HeldCause>(4), 1}},
       {"seconds held", Held{0, 0, HeldCause::kReducing, -1}},
+      {"deferred to an earlier round", Activate{0, 4, good, false, 4}},
+      {"the wrong way round", Deliver{0, 5, 4, 0, 1}},
+      {"no round", Deliver{0, 5, kNoRound, 0, 1}},
+      {"giver", Deliver{0, 4, 5, -1, 1}},
+      {"taker", Deliver{0, 4, 5, 0, 65536}},
       {"negative rank", PeerLost{-1, "r"}},
       {"rank too large", Aborted{65536, "r"}},
   };
@@ -220,8 +245,7 @@ TEST(Messages, RefuseValuesThatHaveNoMeaning) {
   }
   // Flags are 0 or 1; these messages end with theirs.
   for (const Message& message :
-       {Message{Exclude{4, {}, true}}, Message{Decide{4, 1, good, {}, true}},
-        Message{Members{4, {}, {}, true}}}) {
+       {Message{Exclude{4, {}, true}}, Message{Decide{4, 1, good, {}, true}}}) {
     encode(message, &wire);
     ASSERT_TRUE(decode(wire.data(), wire.size()).has_value());
     wire.back() = 2;
@@ -257,6 +281,13 @@ TEST(Messages, ThoseThatDoNotFitTheJobAreRefused) {
   EXPECT_NE(to_rank(Members{0, {~0ull}, {}, false}), "");            // too few words
   EXPECT_NE(to_rank(Members{0, {~0ull, 0, 0}, {}, false}), "");      // too many
   EXPECT_NE(to_rank(Members{0, {~0ull - 2, 0x3F}, {}, false}), "");  // not the rank itself
+  EXPECT_EQ(to_rank(Members{0, {~0ull - 2, 0x3F}, {}, false, 7}), "");
+  EXPECT_EQ(to_rank(Deliver{0, 1, 2, 1, 69}), "");
+  EXPECT_NE(to_rank(Deliver{0, 1, 2, 1, 1}), "");   // to itself
+  EXPECT_NE(to_rank(Deliver{0, 1, 2, 1, 70}), "");  // to nobody
+  EXPECT_NE(to_rank(Deliver{0, 1, 2, 2, 3}), "");   // others
+  EXPECT_NE(to_rank(Frozen{}), "");
+  EXPECT_NE(to_coordinator(Freeze{}), "");
   EXPECT_EQ(to_rank(Members{0, {~0ull, 0x3F}, {0, 0x20}, false}), "");
   EXPECT_NE(to_rank(Members{0, {~0ull, 0x3F}, {0, 0x40}, false}), "");  // excludes rank 70
   EXPECT_NE(to_rank(Activate{0, 0, quorum, false}), "");                // more than there are
@@ -282,13 +313,13 @@ TEST(Messages, SurviveRandomBytes) {
     wire.resize(random() % 64);
     for (auto& byte : wire) byte = static_cast<std::uint8_t>(random());
     if (wire.size() >= 2) {
-      wire[0] = 2;  // kWireVersion
+      wire[0] = 3;  // kWireVersion
       wire[1] = static_cast<std::uint8_t>(random() % (std::variant_size_v<Message> + 1));
     }
     (void)decode(wire.data(), wire.size());
   }
   encode(Goodbye{}, &wire);
-  EXPECT_EQ(wire[0], 2) << "the random bytes above pass for another version";
+  EXPECT_EQ(wire[0], 3) << "the random bytes above pass for another version";
 }
 
 }  // namespace

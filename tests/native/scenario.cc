@@ -81,7 +81,18 @@ Scenario Scenario::draw(std::uint64_t seed) {
   if (random() % 2 == 0) scenario.straggler_seconds = 20 * scenario.message_seconds;
   scenario.grace_seconds = random() % 2 == 0 ? -1 : 0.01 * (random() % 4);
   if (random() % 3 == 0) scenario.mode_change_seconds = uniform(0.02, 0.5);
-  if (random() % 6 == 0) scenario.stop_seconds = uniform(0.01, 1);
+  if (random() % 6 == 0) {
+    scenario.stop_seconds = uniform(0.01, 1);
+    // A process that stops should be what is slow, and not its messages.
+    const double patience = 40 * scenario.longest_message_seconds();
+    if (random() % 4 != 0 && patience < 1) {
+      scenario.leave_out_seconds = patience;
+      scenario.stop_seconds = uniform(1, 4) * patience + uniform(0, 2);
+      // A contribution keeps the weight of the round that it was given for,
+      // though that may be made without its rank.
+      scenario.weighted = false;
+    }
+  }
   if (random() % 6 == 0) {
     scenario.crash_rank = random() % scenario.ranks;
     const double steps = scenario.epochs * scenario.steps;
@@ -109,6 +120,7 @@ std::string Scenario::describe() const {
   text << ", grace " << grace_seconds;
   if (mode_change_seconds > 0) text << ", a mode change every " << mode_change_seconds << " s";
   if (stop_seconds > 0) text << ", processes stopped for up to " << stop_seconds << " s";
+  if (leave_out_seconds > 0) text << ", left out after " << leave_out_seconds << " s";
   if (crash_rank >= 0) {
     text << ", rank " << crash_rank << " dies at " << crash_seconds << " s, missed after "
          << notice_seconds << " s";

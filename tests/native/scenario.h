@@ -50,6 +50,7 @@ struct Scenario {
   double grace_seconds = -1;
   double mode_change_seconds = 0;  // mean time between changes, by any rank; 0: none
   double stop_seconds = 0;         // longest time that a process is stopped; 0: never
+  double leave_out_seconds = 0;    // those that do not answer for so long are; 0: nobody
   int crash_rank = -1;             // dies
   double crash_seconds = 0;        // ... then, if the job is not over
   double notice_seconds = 0;       // ... and is missed so much later

@@ -38,6 +38,7 @@ Simulation::Simulation(const Scenario& scenario)
   }
   for (auto& rank : ranks_) {
     rank->progress = std::make_unique<Progress>(rank->transport.get(), &clock_);
+    rank->progress->set_leave_out_seconds(scenario_.leave_out_seconds);
     if (!rank->transport->connect(addresses).ok()) violate("connect failed");
     open(rank.get());
     begin_step(rank.get());
@@ -81,7 +82,8 @@ void Simulation::violate(const std::string& what) {
     const ChannelStats stats = rank->channel->stats();
     text << "\n  rank " << rank->rank << ' ' << Rank::kNames[static_cast<int>(rank->doing)]
          << ", epoch " << rank->epoch << ", step " << rank->step << " of " << rank->steps_of_epoch
-         << ", rounds " << stats.rounds << ", lag " << stats.lag << ", until " << rank->until;
+         << ", rounds " << stats.rounds << ", lag " << stats.lag << ", until " << rank->until
+         << "\n    " << rank->channel->condition().member;
   }
   text << "\n  the last events:\n" << log_.last(kEventsShown);
   violation_ = text.str();
@@ -128,10 +130,10 @@ void Simulation::wake(int rank, double time) {
 
 double Simulation::next_event() const {
   double next = wakes_.empty() ? kNever : wakes_.top().first;
-  const Rank& coordinating = *ranks_[0];
-  if (coordinating.doing != Rank::Doing::kDead) {
-    const double deadline = coordinating.progress->next_deadline();
-    next = std::min(next, std::max(deadline, coordinating.stopped_until));
+  for (const auto& rank : ranks_) {
+    if (rank->doing == Rank::Doing::kDead) continue;
+    const double deadline = rank->progress->next_deadline();
+    if (deadline < kNever) next = std::min(next, std::max(deadline, rank->stopped_until));
   }
   if (next == kNever) return next;  // chores alone are no reason to go on
   for (const auto& [time, chore] : chores_) next = std::min(next, time);
@@ -222,6 +224,11 @@ void Simulation::end() {
   std::vector<bool> stayed;
   for (const auto& rank : ranks_) stayed.push_back(rank->epoch == scenario_.epochs);
   violate(ledger_.check_sums(crashed_, stayed));
+  for (const auto& rank : ranks_) {
+    const ChannelStats stats = rank->channel->stats();
+    made_without_ += stats.made_without;
+    deferred_ += stats.deferred;
+  }
 }
 
 std::string Simulation::run() {
@@ -267,7 +274,7 @@ std::string Simulation::run() {
     for (; !wakes_.empty() && wakes_.top().first <= clock_.now(); wakes_.pop()) {
       ranks_[wakes_.top().second]->due = true;
     }
-    if (ranks_[0]->progress->next_deadline() <= clock_.now()) ranks_[0]->due = true;
+    for (auto& rank : ranks_) rank->due |= rank->progress->next_deadline() <= clock_.now();
     do_chores();
   }
   if (violation_.empty()) violate("I5: no end in sight");

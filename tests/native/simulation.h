@@ -50,6 +50,9 @@ class Simulation {
   double largest_blocked_seconds() const { return largest_blocked_; }
   bool crashed() const { return crashed_; }
   std::uint64_t mode_changes() const { return mode_changes_; }
+  // Rounds of a rank that were made while it did not answer; that were deferred.
+  std::uint64_t made_without() const { return made_without_; }
+  std::uint64_t deferred() const { return deferred_; }
   // Messages that arrived before one which another rank had sent earlier.
   std::uint64_t overtakings() const { return overtakings_; }
 
@@ -139,6 +142,8 @@ class Simulation {
   };
   std::vector<Arrival> latest_arrival_;  // by receiver
   std::uint64_t overtakings_ = 0;
+  std::uint64_t made_without_ = 0;
+  std::uint64_t deferred_ = 0;
   std::string violation_;
 };
 

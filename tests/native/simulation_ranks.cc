@@ -51,8 +51,10 @@ void Simulation::deposit(Rank* rank) {
     if (!rank->channel->exclude(excluded, /*drop=*/false).ok()) violate("exclude failed");
   }
   Ledger::Deposit record;
-  record.applied = rank->next_round;
-  record.full_weight = !scenario_.weighted || full_weights(rank->channel->stats().mode);
+  const ChannelStats stats = rank->channel->stats();
+  record.applied = stats.rounds - stats.lag;
+  record.seen = rank->next_round;
+  record.full_weight = !scenario_.weighted || full_weights(stats.mode);
   std::vector<double> values(Ledger::kElements);
   constexpr int kLargest = Ledger::kLargestValue;
   for (double& value : values) {

@@ -46,6 +46,7 @@ TEST_P(Schedules, InvariantsHold) {
   const std::uint64_t first = replayed.value_or(1 + GetParam() * kSchedulesOfShard);
   const std::uint64_t last = replayed.value_or(first + kSchedulesOfShard - 1);
   std::uint64_t rounds = 0, deposits = 0, crashes = 0, overtakings = 0, changes = 0;
+  std::uint64_t made_without = 0, deferred = 0;
   int largest = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     Scenario scenario = Scenario::draw(seed);
@@ -58,20 +59,24 @@ TEST_P(Schedules, InvariantsHold) {
     crashes += simulation.crashed() ? 1 : 0;
     overtakings += simulation.overtakings();
     changes += simulation.mode_changes();
+    made_without += simulation.made_without();
+    deferred += simulation.deferred();
     largest = std::max(largest, scenario.ranks);
   }
   std::printf(
       "%llu schedules to %d ranks: %llu rounds, %llu deposits, %llu deaths, %llu mode changes, "
-      "%llu messages overtaken\n",
+      "%llu messages overtaken, %llu rounds made without a rank, %llu deferred\n",
       static_cast<unsigned long long>(last - first + 1), largest,
       static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(deposits),
       static_cast<unsigned long long>(crashes), static_cast<unsigned long long>(changes),
-      static_cast<unsigned long long>(overtakings));
+      static_cast<unsigned long long>(overtakings), static_cast<unsigned long long>(made_without),
+      static_cast<unsigned long long>(deferred));
   if (replayed || kSchedulesOfShard < 1000) return;  // of few, chance decides
   EXPECT_GT(rounds, 8 * kSchedulesOfShard) << "the schedules do too little to show anything";
   EXPECT_GT(crashes, kSchedulesOfShard / 30);
   EXPECT_GT(changes, kSchedulesOfShard);
   EXPECT_GT(overtakings, kSchedulesOfShard);
+  EXPECT_GT(deferred, kSchedulesOfShard / 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Schedules, testing::Range(0, kShards));
@@ -178,6 +183,60 @@ TEST(Simulation, SyncWaitsForTheLast) {
   ASSERT_EQ(simulation.run(), "");
   EXPECT_GT(simulation.largest_blocked_seconds(), 0.5);
 }
+
+// A process that stops is left out of rounds that can do without it, and gets
+// what it has missed when it is back; nobody else waits, but for a full ring.
+class Silence : public testing::TestWithParam<Mode> {
+ protected:
+  static Scenario scenario(std::uint64_t seed) {
+    Scenario scenario;
+    scenario.seed = seed;
+    scenario.ranks = 4;
+    scenario.mode = GetParam();
+    scenario.epochs = 1;
+    scenario.steps = 30;
+    scenario.max_lag = 8;
+    scenario.delays = {{DelaySource::Kind::kLogNormal, 0.02, 1}};
+    scenario.grace_seconds = 0;
+    scenario.stop_seconds = 2;
+    scenario.leave_out_seconds = 0.04;
+    scenario.replayed_by = "Modes/Silence.*";
+    return scenario;
+  }
+};
+
+TEST_P(Silence, RoundsGoOnWhereTheModeCanDoWithout) {
+  const auto replayed = seed_to_replay();
+  const std::uint64_t first = replayed.value_or(1);
+  const std::uint64_t last = replayed.value_or(kModeChangeSchedules / 5);
+  std::uint64_t made_without = 0, deferred = 0;
+  for (std::uint64_t seed = first; seed <= last; ++seed) {
+    Simulation simulation(scenario(seed));
+    ASSERT_EQ(simulation.run(), "");
+    made_without += simulation.made_without();
+    deferred += simulation.deferred();
+  }
+  std::printf("%llu schedules, %llu rounds made without a rank, %llu deferred\n",
+              static_cast<unsigned long long>(last - first + 1),
+              static_cast<unsigned long long>(made_without),
+              static_cast<unsigned long long>(deferred));
+  if (replayed) return;
+  if (GetParam().kind == ModeKind::kSync) {
+    EXPECT_EQ(made_without + deferred, 0u);
+  } else {
+    EXPECT_GT(made_without, last / 4);
+    EXPECT_GT(deferred, last / 4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, Silence,
+                         testing::Values(Mode{ModeKind::kSync}, Mode{ModeKind::kMajority},
+                                         Mode{ModeKind::kSolo}, Mode{ModeKind::kQuorum, 3},
+                                         Mode{ModeKind::kDesignated, 0, 7}),
+                         [](const auto& info) {
+                           std::string name = to_string(info.param);
+                           return name.substr(0, name.find('('));
+                         });
 
 struct Mistake {
   Plant plant;

@@ -318,6 +318,21 @@ int32_t hvdp_set_diagnosis(const hvdp_diagnosis* options) {
   });
 }
 
+int32_t hvdp_set_leave_out(double seconds) {
+  return guarded([&]() -> Status {
+    EngineHandle& global = handle();
+    const std::lock_guard<std::mutex> lock(global.mutex);
+    if (global.engine == nullptr || global.connected) {
+      return invalid("the time after which ranks are left out is set between open and connect");
+    }
+    if (!std::isfinite(seconds) || seconds < 0) {
+      return invalid("the time after which ranks are left out must be 0 or more seconds");
+    }
+    global.engine->set_leave_out_seconds(seconds);
+    return {};
+  });
+}
+
 int32_t hvdp_next_notice(double seconds, int32_t* level, const char** text) {
   thread_local Notices::Notice notice;
   return guarded([&]() -> Status {
@@ -563,6 +578,8 @@ int32_t hvdp_channel_get_stats(hvdp_channel* channel, hvdp_channel_stats* out,
     out->grace_seconds = stats.grace_seconds;
     out->mode = from_mode(stats.mode);
     out->dropped = stats.dropped;
+    out->made_without = stats.made_without;
+    out->deferred = stats.deferred;
     if (compute_seconds != nullptr) {
       std::copy(stats.compute_seconds_of.begin(), stats.compute_seconds_of.end(), compute_seconds);
     }

@@ -97,6 +97,11 @@ typedef struct {
 /* Between hvdp_open and hvdp_connect. Without it: no lines and no records. The
  * signal's handler calls the one that was there before, and stays. */
 HVDP_EXPORT int32_t hvdp_set_diagnosis(const hvdp_diagnosis* options);
+/* Rounds that can do without a rank whose process has not answered for so long
+ * are made without it; it gets them when it is back. Between hvdp_open and
+ * hvdp_connect; 0 (the default): all wait for it. Rank 0's value counts, others
+ * report after half of theirs. */
+HVDP_EXPORT int32_t hvdp_set_leave_out(double seconds);
 /* Waits for the next line for people; the caller prints it. *level is one of
  * Python's logging (20, 30, 40); *text is valid until the thread's next call.
  * HVDP_TIMEOUT: none within `seconds`; HVDP_NOT_CONNECTED: none will come. */
@@ -235,6 +240,8 @@ typedef struct {
   double grace_seconds;       /* in force now; known on rank 0, else -1 */
   hvdp_mode mode;             /* of the last round seen, or as opened */
   uint64_t dropped;           /* of this rank, while it was excluded */
+  uint64_t made_without;      /* rounds, while this process did not answer */
+  uint64_t deferred;          /* rounds whose sum came later, because a process did not */
 } hvdp_channel_stats;
 /* compute_seconds: `size` entries (the last call of each rank) or NULL. */
 HVDP_EXPORT int32_t hvdp_channel_get_stats(hvdp_channel* channel, hvdp_channel_stats* stats,

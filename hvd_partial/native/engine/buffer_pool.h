@@ -6,6 +6,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -18,21 +19,27 @@
 
 namespace hvd_partial {
 
-// The buffers of one channel, allocated once. They change hands without being
+// The buffers of one channel, allocated when it is opened (and a few more when a
+// reduction is deferred). They change hands without being
 // copied: send buffer, then reduced in place, then result, then free again.
 class BufferPool {
  public:
   // Throws std::bad_alloc.
   BufferPool(std::size_t bytes, std::size_t count) {
     constexpr std::size_t kAlignment = TensorLayout::kAlignment;
-    const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    buffers_.reserve(count);
-    free_.reserve(count);
+    rounded_ = std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    grow(count);
+  }
+
+  // Throws std::bad_alloc.
+  void grow(std::size_t count) {
+    buffers_.reserve(buffers_.size() + count);
+    free_.reserve(buffers_.size() + count);
     for (std::size_t i = 0; i < count; ++i) {
-      buffers_.push_back(allocate(rounded > 0 ? rounded : kAlignment));
+      buffers_.push_back(allocate(rounded_));
       // Padding between tensors is reduced along with them: it must be zero.
       // And the memory is there from now on, not when a round first needs it.
-      std::memset(buffers_.back().get(), 0, rounded);
+      std::memset(buffers_.back().get(), 0, rounded_);
       free_.push_back(buffers_.back().get());
     }
   }
@@ -74,6 +81,7 @@ class BufferPool {
     return Buffer(static_cast<std::uint8_t*>(memory), Release{bytes});
   }
 
+  std::size_t rounded_ = 0;
   std::vector<Buffer> buffers_;
   std::vector<std::uint8_t*> free_;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "collective/kernels.h"
+#include "engine/round_tag.h"
 
 namespace hvd_partial {
 namespace {
@@ -25,18 +26,18 @@ int ring_capacity(const Member::Options& options) {
   return options.latest_only ? 2 : options.max_lag;
 }
 
-// ... and with them the send buffer, the one being reduced, the scratch. In
-// replay a round is joined only while the ring has room, which saves one.
-int buffer_count(const Member::Options& options) {
-  return ring_capacity(options) + (options.latest_only ? 3 : 2);
+// Whether results are kept for ranks that do not answer at present.
+bool keeps_results(const ChannelOptions& options, int size) {
+  return size > 1 && !options.member.latest_only;
 }
 
-// Where the tags of this channel's round begin; see Allreduce::kTagBits.
-std::uint64_t tag_base(ChannelId channel, std::uint64_t round) {
-  constexpr int kRoundBits = 20;  // neighbouring rounds differ, which is all that is needed
-  const std::uint64_t short_round = round & ((1u << kRoundBits) - 1);
-  return (std::uint64_t{channel} << (kRoundBits + Allreduce::kTagBits)) |
-         (short_round << Allreduce::kTagBits);
+// ... and with them the send buffer, the one being reduced, the scratch. In
+// replay a round is joined only while the ring has room, which saves one; but
+// the newest sum is kept, though it may have been read.
+int buffer_count(const ChannelOptions& options, int size) {
+  const int ring = ring_capacity(options.member);
+  if (options.member.latest_only) return ring + 3;
+  return ring + (keeps_results(options, size) ? 3 : 2);
 }
 
 }  // namespace
@@ -52,11 +53,14 @@ Channel::Channel(ChannelOptions options, Transport* transport, const Clock* cloc
       host_(host),
       recorder_(host->recorder()),
       member_(options_.member),
-      pool_(layout_.bytes(), buffer_count(options_.member)),
+      pool_(layout_.bytes(), buffer_count(options_, size_)),
+      kept_(transport, &pool_, layout_.bytes(), keeps_results(options_, size_)),
       send_buffer_(pool_.take()),
       ring_(ring_capacity(options_.member)),
       compute_seconds_of_(size_, 0.0),
-      allreduce_(transport, &layout_, pool_.take()) {
+      transport_(transport),
+      scratch_(pool_.take()),
+      allreduce_(std::make_unique<Allreduce>(transport, &layout_, scratch_)) {
   const auto reserve = [this](RoundHeader* header) {
     header->contributions_of.assign(size_, 0);
     header->dropped_of.assign(size_, 0);
@@ -72,7 +76,7 @@ Channel::Memory Channel::memory(const ChannelOptions& options, int size) {
   for (const TensorSpec& tensor : options.tensors) {
     bytes += static_cast<double>(tensor.elements) * static_cast<double>(dtype_size(tensor.dtype));
   }
-  return {buffer_count(options.member), bytes};
+  return {buffer_count(options, size), bytes};
 }
 
 double* Channel::header_block(std::uint8_t* buffer) const {
@@ -218,7 +222,8 @@ Status Channel::read(int index, void* const* tensors) {
 
 void Channel::drop_results(int count) {
   for (int i = 0; i < count; ++i) {
-    pool_.give_back(std::exchange(result(0).buffer, nullptr));
+    result(0).buffer = nullptr;
+    kept_.release(result(0).header.round);
     ring_head_ = (ring_head_ + 1) % ring_.size();
   }
 }
@@ -335,6 +340,8 @@ ChannelStats Channel::stats_now() const {
   stats.dropped = dropped_;
   stats.excluded = excluded_;
   stats.missed = member_.missed();
+  stats.made_without = made_without_;
+  stats.deferred = deferred_rounds_;
   stats.lag = member_.lag();
   stats.largest_lag = member_.largest_lag();
   stats.blocked_seconds = blocked_seconds_;
@@ -353,6 +360,11 @@ std::optional<ChannelId> Channel::id() {
   return id_;
 }
 
+bool Channel::has_spoken() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return unsent_.empty() || !rejected_.ok();
+}
+
 void Channel::send(Message message) {
   if (!id_.has_value()) {
     unsent_.push_back(std::move(message));
@@ -363,7 +375,8 @@ void Channel::send(Message message) {
         using T = std::decay_t<decltype(m)>;
         if constexpr (std::is_same_v<T, Call> || std::is_same_v<T, Flush> ||
                       std::is_same_v<T, Leave> || std::is_same_v<T, SetMode> ||
-                      std::is_same_v<T, Exclude> || std::is_same_v<T, Decide>) {
+                      std::is_same_v<T, Exclude> || std::is_same_v<T, Decide> ||
+                      std::is_same_v<T, Held>) {
           m.channel = *id_;
         }
       },
@@ -411,6 +424,8 @@ void Channel::on_members(const Members& message) {
   }
   coming.drop = message.drop && has_rank(message.excluded, rank_);
   record(FlightKind::kMembers, activated_rounds_, static_cast<std::int32_t>(coming.members.size()));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  kept_.keep_from(message.keep_from);
   coming_members_.push_back(std::move(coming));
 }
 
@@ -426,6 +441,7 @@ Status Channel::on_activate(const Activate& message) {
 
 bool Channel::try_join() {
   double compute_seconds = 0;
+  int from = -1;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!member_.can_join()) return false;
@@ -437,23 +453,68 @@ bool Channel::try_join() {
       drop_own_ = coming_members_.front().drop;
       coming_members_.erase(coming_members_.begin());
     }
-    own_ = member_.join(drop_own_);
-    dropped_ += own_.dropped;
-    reducing_ = std::exchange(send_buffer_, pool_.take());
-    compute_seconds = compute_seconds_;
+    const Activate next = member_.next();
+    given_to_ = next.deferred == kNoRound ? next.round : next.deferred;
+    from = giver(next.round);
+    const bool made_here = std::binary_search(members_.begin(), members_.end(), rank_);
+    if (from < 0 && made_here && next.deferred != kNoRound) {
+      DeferredReductions::Reduction ended;
+      if (!deferred_.take(next.deferred, &ended)) return false;
+      own_ = member_.pass();
+      own_.contributions = ended.own.contributions;
+      reducing_ = ended.buffer;
+      pool_.give_back(ended.scratch);
+      source_ = Source::kDeferredReduction;
+      record(FlightKind::kJoin, own_.round, own_.contributions, 0);
+      return true;
+    }
+    // Buffers can be short while results are given to another rank.
+    if ((from < 0 && !made_here) || pool_.available() == 0) return false;
+    if (from >= 0) {
+      own_ = member_.pass();
+      ++made_without_;
+    } else {
+      own_ = member_.join(drop_own_);
+      dropped_ += own_.dropped;
+      reducing_ = std::exchange(send_buffer_, pool_.take());
+      compute_seconds = compute_seconds_;
+    }
+  }
+  if (from >= 0) {
+    record(FlightKind::kJoin, own_.round, 0, 0);
+    receive(from);
+    return true;
   }
   record(FlightKind::kJoin, own_.round, own_.contributions,
          static_cast<std::int32_t>(members_.size()));
   if (own_.contributions == 0) std::memset(reducing_, 0, layout_.bytes());
   HeaderBlock::write(header_block(reducing_), size_, rank_, own_, compute_seconds);
-  allreduce_.start(members_, tag_base(*id_, own_.round), reducing_);
+  allreduce_->start(members_, round_tag(*id_, RoundTransfer::kReduction, own_.round), reducing_);
+  source_ = Source::kReduction;
+  if (options_.leave_out_seconds > 0) report_at_ = clock_->now() + options_.leave_out_seconds / 2;
+  begin_deferred();
   return true;
+}
+
+bool Channel::sum_is_here() {
+  switch (source_) {
+    case Source::kNone:
+      return false;
+    case Source::kReduction:
+      return allreduce_->step();
+    case Source::kDeferredReduction:
+      return true;
+    case Source::kOtherRank:
+      if (received_.done && !received_.status.ok()) bad_round_ = received_.status;
+      return received_.done;
+  }
+  return false;
 }
 
 void Channel::publish() {
   if (const int bad = HeaderBlock::read(header_block(reducing_), size_, &header_); bad >= 0) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    bad_header_ = describe(
+    bad_round_ = describe(
         Status(ErrorCode::kInternal, "the numbers of rank " + std::to_string(bad) +
                                          " in the result make no sense; do all ranks run the same "
                                          "version of hvd_partial?"));
@@ -463,6 +524,7 @@ void Channel::publish() {
   header_.mode = own_.mode;
   header_.flush = own_.flush;
   header_.included = own_.contributions > 0;
+  header_.given_to = given_to_;
   switch (options_.average) {
     case Average::kNone:
       header_.divisor = 1;
@@ -493,15 +555,20 @@ void Channel::publish() {
   if (header_.flush) ++flushes_;
   const int replaced = member_.superseded(header_.contributions);
   for (int i = 1; i <= replaced; ++i) {
-    pool_.give_back(std::exchange(result(member_.results() - i).buffer, nullptr));
+    Result& unread = result(member_.results() - i);
+    unread.buffer = nullptr;
+    kept_.release(unread.header.round);
   }
-  if (member_.publish(own_, header_.contributions)) {
+  source_ = Source::kNone;
+  std::uint8_t* sum = std::exchange(reducing_, nullptr);
+  const bool to_be_read = member_.publish(own_, header_.contributions);
+  if (to_be_read) {
     Result& newest = result(member_.results() - 1);
-    newest.buffer = std::exchange(reducing_, nullptr);
+    newest.buffer = sum;
     std::swap(newest.header, header_);
-  } else {
-    pool_.give_back(std::exchange(reducing_, nullptr));
   }
+  kept_.add(own_.round, sum, to_be_read);
+  end_held();
   if (member_.left()) {
     Leave message;
     message.round = member_.published();
@@ -511,19 +578,23 @@ void Channel::publish() {
 }
 
 bool Channel::advance() {
-  bool moved = false;
-  if (!bad_header_.ok()) return false;
-  if (!allreduce_.active()) moved = try_join();
-  if (allreduce_.active() && allreduce_.step()) {
-    if (!reduce_status().ok()) return true;
+  bool moved = tend_others();
+  if (!bad_round_.ok()) return moved;
+  if (source_ == Source::kNone) moved |= try_join();
+  if (sum_is_here()) {
+    if (!round_status().ok()) return true;
     publish();
     moved = true;
   }
+  if (report_at_ != kNever) report_held();
   return moved;
 }
 
 void Channel::on_failure() {
-  allreduce_.reset();
+  allreduce_->reset();
+  deferred_.reset();
+  source_ = Source::kNone;
+  report_at_ = kNever;
   std::unique_lock<std::mutex> lock(mutex_);
   announce(std::move(lock));
 }

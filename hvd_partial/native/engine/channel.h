@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -18,8 +19,10 @@
 #include "collective/allreduce.h"
 #include "collective/tensor_layout.h"
 #include "engine/buffer_pool.h"
+#include "engine/deferred_reductions.h"
 #include "engine/failure.h"
 #include "engine/flight_recorder.h"
+#include "engine/kept_results.h"
 #include "engine/round_header.h"
 #include "protocol/member.h"
 #include "transport/transport.h"
@@ -37,6 +40,8 @@ struct ChannelOptions {
   Average average = Average::kSize;
   double grace_seconds = -1;  // negative: learned
   bool skip_nonfinite = false;
+  double leave_out_seconds =
+      0;  // the coordinator hears of a round that does not end after half of it
 };
 
 struct ChannelStats {
@@ -49,6 +54,8 @@ struct ChannelStats {
   std::uint64_t skipped = 0;
   std::uint64_t dropped = 0;  // of this rank, while it was excluded
   std::uint64_t missed = 0;
+  std::uint64_t made_without = 0;  // rounds, while this process did not answer
+  std::uint64_t deferred = 0;      // rounds whose sum came later, because a process did not
   int lag = 0;
   int largest_lag = 0;
   double blocked_seconds = 0;
@@ -113,6 +120,8 @@ class Channel {
                 bool drop);
   ChannelStats stats();
   std::optional<ChannelId> id();
+  // Nothing that this rank has said waits for the channel's number.
+  bool has_spoken();
 
   // ---- for warnings and flight records: any thread ---------------------------
 
@@ -160,12 +169,15 @@ class Channel {
   void set_grace_seconds(double seconds) { grace_seconds_.store(seconds); }
   void on_members(const Members& message);
   Status on_activate(const Activate& message);
+  Status on_defer(const Defer& message);
+  Status on_deliver(const Deliver& message);
+  std::uint64_t published();
   // Moves the present round on. True if anything happened.
   bool advance();
+  // When advance() is to be called at the latest.
+  double next_deadline() const { return report_at_; }
   // A transfer of this channel failed, or what came cannot be right.
-  const Status& reduce_status() const {
-    return bad_header_.ok() ? allreduce_.status() : bad_header_;
-  }
+  const Status& round_status() const { return bad_round_.ok() ? allreduce_->status() : bad_round_; }
   // Something failed (the latch says what): whoever waits here learns it.
   void on_failure();
 
@@ -194,7 +206,19 @@ class Channel {
   Status to_bits(const std::vector<int>& ranks, std::vector<std::uint64_t>* bits) const;
 
   bool try_join();
+  bool sum_is_here();
   void publish();
+  // What a process that does not answer makes necessary: channel_silence.cc.
+  Status set_aside(bool wanted);
+  void publish_null();
+  void receive(int from);
+  // The rank that gives this one the result of that round; -1: none does.
+  int giver(std::uint64_t round) const;
+  // If the round just joined is one that does not end.
+  void begin_deferred();
+  bool tend_others();
+  void report_held();
+  void end_held();
   // Tells whoever waits, if there is something to tell; releases the lock.
   void announce(std::unique_lock<std::mutex> lock);
   double* header_block(std::uint8_t* buffer) const;
@@ -214,6 +238,7 @@ class Channel {
   std::condition_variable changed_;
   Member member_;
   BufferPool pool_;
+  KeptResults kept_;
   std::uint8_t* send_buffer_;
   std::vector<Result> ring_;
   std::size_t ring_head_ = 0;
@@ -238,10 +263,14 @@ class Channel {
   std::vector<double> compute_seconds_of_;
   std::vector<int> excluded_;
   std::uint64_t dropped_ = 0;
+  std::uint64_t made_without_ = 0;
+  std::uint64_t deferred_rounds_ = 0;
   std::atomic<double> grace_seconds_{-1};
 
   // The progress thread's own.
-  Allreduce allreduce_;
+  Transport* transport_;
+  std::uint8_t* scratch_;
+  std::unique_ptr<Allreduce> allreduce_;
   std::vector<int> members_;
   struct MembersFrom {
     std::uint64_t round;
@@ -254,8 +283,19 @@ class Channel {
   bool drop_own_ = false;
   Snapshot own_;
   std::uint8_t* reducing_ = nullptr;
+  std::uint64_t given_to_ = 0;
   RoundHeader header_;
-  Status bad_header_;
+  Status bad_round_;
+  // What brings the sum of the present round.
+  enum class Source { kNone, kReduction, kDeferredReduction, kOtherRank };
+  Source source_ = Source::kNone;
+  Completion received_;
+  DeferredReductions deferred_;
+  std::vector<Defer> to_defer_;      // rounds not joined yet
+  std::vector<Deliver> deliveries_;  // to this rank
+  int extra_buffers_ = 0;
+  double report_at_ = kNever;  // that the present round does not end
+  bool reported_ = false;
 };
 
 }  // namespace hvd_partial

@@ -41,8 +41,11 @@ Channel::Wait Channel::wait_state() const {
   if (member_.joined() > member_.published()) {
     wait.cause = HeldCause::kReducing;
     wait.held_round = member_.published();
-  } else if (member_.activated() && !member_.can_join()) {
-    wait.cause = member_.depositing() ? HeldCause::kDepositing : HeldCause::kRingFull;
+  } else if (member_.activated()) {
+    // It can be joined, but is not: this rank gets its result from another one.
+    wait.cause = member_.can_join()     ? HeldCause::kReducing
+                 : member_.depositing() ? HeldCause::kDepositing
+                                        : HeldCause::kRingFull;
     wait.held_round = member_.joined();
   }
   return wait;

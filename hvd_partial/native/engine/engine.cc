@@ -110,6 +110,15 @@ void Engine::close(double silence_seconds) {
       // It fails only where the whole engine has failed, and then there is nobody to leave.
       (void)channel->leave();
     }
+    // A goodbye that came before the departures would be one from all channels,
+    // with nothing more to give.
+    wait_until(
+        [&] {
+          const auto channels = progress_.channels();
+          return failed() || std::all_of(channels.begin(), channels.end(),
+                                         [](const auto& channel) { return channel->has_spoken(); });
+        },
+        silence_seconds);
     progress_.post(Goodbye{});
     const double said = clock_.now();
     wait_until(

@@ -36,6 +36,8 @@ class Engine {
   // Before connect(). With a signal number above 0 that signal writes a flight
   // record from now on, until the process ends or another engine connects.
   Status set_diagnosis(DiagnosisOptions options, int signal);
+  // Before connect().
+  void set_leave_out_seconds(double seconds) { progress_.set_leave_out_seconds(seconds); }
   Status connect(const std::vector<std::vector<std::uint8_t>>& addresses);
   // Leaves all channels and waits until every rank has; while others still
   // make rounds it goes on waiting, but no longer than `silence_seconds`

@@ -21,10 +21,10 @@ namespace hvd_partial {
 namespace {
 
 // By their index in the variant.
-constexpr const char* kMessages[] = {"OpenChannel", "Call",    "SetMode",  "Exclude",  "Decide",
-                                     "Flush",       "Leave",   "Goodbye",  "Abort",    "Opened",
-                                     "Rejected",    "Members", "Activate", "PeerLost", "Aborted",
-                                     "Training",    "AllGone", "Held",     "StallTold"};
+constexpr const char* kMessages[] = {
+    "OpenChannel", "Call",   "SetMode",   "Exclude", "Decide",   "Flush",    "Leave",   "Goodbye",
+    "Abort",       "Opened", "Rejected",  "Members", "Activate", "PeerLost", "Aborted", "Training",
+    "AllGone",     "Held",   "StallTold", "Frozen",  "Freeze",   "Thaw",     "Defer",   "Deliver"};
 static_assert(std::size(kMessages) == std::variant_size_v<Message>, "a name for each message");
 
 constexpr const char* kKinds[] = {
@@ -179,6 +179,8 @@ void put_channel(const Channel::Condition& channel, double now, std::string* out
     line.put("late_deposits", stats.late_deposits);
     line.put("skipped", stats.skipped);
     line.put("missed", stats.missed);
+    line.put("made_without", stats.made_without);
+    line.put("deferred", stats.deferred);
     line.put("lag", stats.lag);
     line.put("largest_lag", stats.largest_lag);
     line.put("blocked_seconds", stats.blocked_seconds);

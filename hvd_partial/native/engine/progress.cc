@@ -68,7 +68,7 @@ Status out_of_memory(int rank, const ChannelOptions& options, const Channel::Mem
   text << std::fixed << std::setprecision(0) << "rank " << rank << ", channel '" << options.name
        << "': out of memory: max_lag=" << options.member.max_lag << " asks for " << memory.bytes()
        << " bytes, " << memory.buffers << " buffers of " << memory.buffer_bytes
-       << " bytes each; a smaller max_lag needs less (max_lag + 2 times the size of the tensors)";
+       << " bytes each; a smaller max_lag needs less (max_lag + 3 times the size of the tensors)";
   return Status(ErrorCode::kInternal, text.str());
 }
 
@@ -110,7 +110,10 @@ Status Progress::open_channel(ChannelOptions options, std::shared_ptr<Channel>* 
     *channel = std::move(existing);
     return {};
   }
-  OpenChannel message{options.name, options.signature, options.member.mode, options.grace_seconds};
+  const bool replays = !options.member.latest_only;
+  OpenChannel message{options.name, options.signature, options.member.mode, options.grace_seconds,
+                      replays ? static_cast<std::uint32_t>(options.member.max_lag) : 0};
+  options.leave_out_seconds = leave_out_seconds_;
   const Channel::Memory memory = Channel::memory(options, size_);
   std::shared_ptr<Channel> created;
   try {
@@ -214,9 +217,9 @@ bool Progress::step() {
     moved = true;
   }
   for (const auto& channel : running_) {
-    if (!channel->advance()) continue;
+    if (frozen_ || !channel->advance()) continue;
     moved = true;
-    if (!channel->reduce_status().ok()) fail_everywhere(channel->reduce_status());
+    if (!channel->round_status().ok()) fail_everywhere(channel->round_status());
   }
   look(clock_->now());
   return moved;
@@ -224,7 +227,16 @@ bool Progress::step() {
 
 double Progress::next_deadline() const {
   if (failure_.failed()) return kNever;
-  return std::min(coordinator_ ? coordinator_->next_deadline() : kNever, diagnosis_.next_look());
+  double deadline =
+      std::min(coordinator_ ? coordinator_->next_deadline() : kNever, diagnosis_.next_look());
+  if (frozen_) return deadline;
+  for (const auto& channel : running_) deadline = std::min(deadline, channel->next_deadline());
+  return deadline;
+}
+
+void Progress::set_leave_out_seconds(double seconds) {
+  leave_out_seconds_ = seconds;
+  if (coordinator_) coordinator_->set_leave_out_seconds(seconds);
 }
 
 void Progress::look(double now) {
@@ -245,7 +257,8 @@ void Progress::note(FlightKind kind, int peer, const Message& message) {
       [&event](const auto& m) {
         using T = std::decay_t<decltype(m)>;
         if constexpr (std::is_same_v<T, Call> || std::is_same_v<T, Activate> ||
-                      std::is_same_v<T, Held> || std::is_same_v<T, StallTold>) {
+                      std::is_same_v<T, Held> || std::is_same_v<T, StallTold> ||
+                      std::is_same_v<T, Defer>) {
           event.channel = m.channel;
           event.round = m.round;
         } else if constexpr (std::is_same_v<T, Flush> || std::is_same_v<T, Leave> ||
@@ -291,6 +304,11 @@ void Progress::to_coordinator(int from, const Message& message) {
 }
 
 void Progress::dispatch(const std::vector<Coordinator::Outgoing>& outgoing) {
+  if (coordinator_) {
+    for (const std::string& notice : coordinator_->take_notices()) {
+      diagnosis_.say(Notices::Level::kWarning, notice);
+    }
+  }
   for (const auto& [to, message] : outgoing) {
     const int first = to == Coordinator::kEverybody ? 0 : to;
     const int last = to == Coordinator::kEverybody ? size_ - 1 : to;
@@ -315,6 +333,18 @@ void Progress::from_coordinator(const Message& message) {
     }
   } else if (const auto* m = std::get_if<Members>(&message)) {
     if (Channel* target = channel(m->channel)) target->on_members(*m);
+  } else if (const auto* m = std::get_if<Defer>(&message)) {
+    if (Channel* target = channel(m->channel)) {
+      if (Status status = target->on_defer(*m); !status.ok()) fail_everywhere(status);
+    }
+  } else if (const auto* m = std::get_if<Deliver>(&message)) {
+    if (Channel* target = channel(m->channel)) {
+      if (Status status = target->on_deliver(*m); !status.ok()) fail_everywhere(status);
+    }
+  } else if (const auto* m = std::get_if<Freeze>(&message)) {
+    freeze(*m);
+  } else if (std::holds_alternative<Thaw>(message)) {
+    frozen_ = false;
   } else if (const auto* m = std::get_if<ChannelOpened>(&message)) {
     if (auto target = find_channel(m->name)) {
       if (by_id_.size() <= m->channel) by_id_.resize(m->channel + 1, nullptr);
@@ -336,6 +366,14 @@ void Progress::from_coordinator(const Message& message) {
   }
 }
 
+void Progress::freeze(const Freeze& message) {
+  frozen_ = true;
+  Frozen answer{message.number, {}};
+  for (Channel* known : by_id_)
+    answer.published.push_back(known == nullptr ? 0 : known->published());
+  post(std::move(answer));
+}
+
 void Progress::fail(Status status) { latch(std::move(status), /*here=*/true); }
 
 std::string Progress::objection(int from, const Message& message) {
@@ -355,6 +393,8 @@ std::string Progress::objection(int from, const Message& message) {
   };
   if (const auto* m = std::get_if<Activate>(&message)) return unknown(m->channel);
   if (const auto* m = std::get_if<Members>(&message)) return unknown(m->channel);
+  if (const auto* m = std::get_if<Defer>(&message)) return unknown(m->channel);
+  if (const auto* m = std::get_if<Deliver>(&message)) return unknown(m->channel);
   if (const auto* m = std::get_if<ChannelRejected>(&message)) return unnamed(m->name);
   if (const auto* m = std::get_if<ChannelOpened>(&message)) {
     if (channel(m->channel) != nullptr) {
@@ -381,14 +421,9 @@ void Progress::on_control(int from, const std::uint8_t* data, std::size_t size) 
     return;
   }
   if (rank_ == 0) {
-  }
-
-  if (from == 0 && rank_ != 0) {
-    note(FlightKind::kReceive, from, *message);
-    from_coordinator(*message);
-  } else if (rank_ == 0) {
     to_coordinator(from, *message);
   } else {
+    note(FlightKind::kReceive, from, *message);
     from_coordinator(*message);
   }
 }

@@ -46,6 +46,8 @@ class Progress final : public ChannelHost, private TransportListener {
   // it knows. Returns the path; empty if none was written.
   std::string write_flight_record(const std::string& reason);
   Diagnosis* diagnosis() { return &diagnosis_; }
+  // Before the progress thread runs; see Coordinator.
+  void set_leave_out_seconds(double seconds);
   // Everything posted so far has been handed to the transport.
   bool idle() const { return outbox_empty_.load(); }
   bool all_gone() const { return all_gone_.load(); }
@@ -71,6 +73,7 @@ class Progress final : public ChannelHost, private TransportListener {
   void from_coordinator(const Message& message);
   void dispatch(const std::vector<Coordinator::Outgoing>& outgoing);
   void send(int to, const Message& message);
+  void freeze(const Freeze& message);
   void drain_outbox();
   // Fails here; the other ranks know already.
   void fail(Status status);
@@ -87,6 +90,7 @@ class Progress final : public ChannelHost, private TransportListener {
   const int rank_;
   const int size_;
   Diagnosis diagnosis_;
+  double leave_out_seconds_ = 0;
   FailureLatch failure_;
   std::atomic<bool> failing_{false};
   // Of a thread that writes a flight record: the progress thread answers.
@@ -107,6 +111,7 @@ class Progress final : public ChannelHost, private TransportListener {
   std::vector<Coordinator::Outgoing> decisions_;
   std::vector<Message> reports_;
   std::vector<std::uint8_t> wire_;
+  bool frozen_ = false;  // no round ends here; see protocol/silence.cc
   std::atomic<int> peers_lost_{0};
 
   std::atomic<bool> outbox_empty_{true};

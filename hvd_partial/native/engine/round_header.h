@@ -20,6 +20,9 @@ struct RoundHeader {
   Mode mode;
   bool flush = false;
   bool included = false;  // this rank contributed
+  // The round that was under way when the contributions were given: this one,
+  // or an earlier one, whose reduction was deferred.
+  std::uint64_t given_to = 0;
   int contributions = 0;
   int contributors = 0;
   int skipped = 0;

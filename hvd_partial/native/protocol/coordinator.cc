@@ -34,7 +34,10 @@ constexpr double kStillTrainingInterval = 1.0;
 
 }  // namespace
 
-Coordinator::Coordinator(int size) : size_(size), gone_(size, false) { active_.reserve(size); }
+Coordinator::Coordinator(int size)
+    : size_(size), gone_(size, false), silent_(size, false), silent_since_(size, 0.0) {
+  active_.reserve(size);
+}
 
 const Coordinator::ChannelState* Coordinator::find(const std::string& name) const {
   for (const auto& channel : channels_) {
@@ -79,6 +82,7 @@ std::string Coordinator::objection(int from, const Message& message) const {
   }
   if (const auto* m = std::get_if<Decide>(&message)) return objection_to_channel(from, m->channel);
   if (const auto* m = std::get_if<Held>(&message)) return objection_to_channel(from, m->channel);
+  if (const auto* m = std::get_if<Frozen>(&message)) return objection_to_frozen(*m);
   if (const auto* m = std::get_if<OpenChannel>(&message)) {
     const ChannelState* channel = find(m->name);
     if (channel != nullptr && channel->presence[from] != Presence::kAbsent && !gone_[from]) {
@@ -118,6 +122,8 @@ void Coordinator::handle(int from, const Message& message, double now, std::vect
     out->push_back({kEverybody, Aborted{from, m->reason}});
   } else if (const auto* m = std::get_if<Held>(&message)) {
     held(from, *m, now);
+  } else if (const auto* m = std::get_if<Frozen>(&message)) {
+    frozen(from, *m, now, out);
   }
   // Anything else is not for a coordinator; a rank of this build never sends it.
 }
@@ -149,6 +155,12 @@ void Coordinator::open(int from, const OpenChannel& message, double now,
     created.arrived.assign(size_, 0);
     created.called.assign(size_, -1);
     created.held.assign(size_, HeldRound{});
+    created.max_lag = message.max_lag;
+    created.applied.assign(size_, 0);
+    created.left_out_from.assign(size_, kNoRound);
+    created.left_in_round.assign(size_, false);
+    created.back_from.assign(size_, 0);
+    created.last_members.assign(size_, false);
     channels_.push_back(std::move(created));
     channel = &channels_.back();
   }
@@ -175,6 +187,7 @@ void Coordinator::call(int from, const Call& message, double now, std::vector<Ou
   ChannelState* channel = find(message.channel);
   if (channel == nullptr || channel->presence[from] != Presence::kActive) return;
   channel->called[from] = now;
+  channel->applied[from] = std::max(channel->applied[from], message.round);
 
   if (message.round < channel->next_round) {
     // Too late for the round it was computing for; how late, the grace learns.
@@ -268,6 +281,7 @@ bool Coordinator::on_peer_lost(int peer, const std::string& reason, std::vector<
     for (const auto& channel : channels_) {
       needed |= channel.presence[peer] == Presence::kDeparting ||
                 channel.completed[peer] < channel.until[peer];
+      for (const Deferred& deferred : channel.deferred) needed |= deferred.members[peer];
     }
     if (!needed) return false;
   }
@@ -293,15 +307,14 @@ void Coordinator::leave_out_excluded(ChannelState* channel) {
   active_.erase(std::remove_if(active_.begin(), active_.end(), excluded), active_.end());
 }
 
-bool Coordinator::quorum_reached(const ChannelState& channel,
-                                 const std::vector<int>& active) const {
+bool Coordinator::quorum_reached(const ChannelState& channel, const std::vector<int>& active,
+                                 int counting) const {
   if (channel.mode.kind == ModeKind::kDesignated) {
     return channel.waiting[designated_rank(channel.mode.seed, channel.next_round, active)];
   }
   const auto waiting =
       std::count_if(active.begin(), active.end(), [&](int rank) { return channel.waiting[rank]; });
-  const int required = std::min<int>(required_ranks(channel.mode, size_), active.size());
-  return waiting >= required;
+  return waiting >= std::min(required_ranks(channel.mode, size_), counting);
 }
 
 double Coordinator::grace_of(const ChannelState& channel) const {
@@ -331,7 +344,7 @@ void Coordinator::note_quorum(ChannelState* channel, double now) {
 }
 
 void Coordinator::trigger(ChannelState* channel, double now, std::vector<Outgoing>* out) {
-  if (!channel->rejection.empty()) return;
+  if (!channel->rejection.empty() || census_.under_way) return;
   active_.clear();
   bool flushing = false;
   for (int rank = 0; rank < size_; ++rank) {
@@ -349,12 +362,24 @@ void Coordinator::trigger(ChannelState* channel, double now, std::vector<Outgoin
         break;
     }
   }
+  while (const Deferred* deferred = complete_deferred(*channel)) {
+    if (out_of_room(*channel)) return;
+    const std::uint64_t round = deferred->round;
+    give_deferred(*channel, *deferred, out);
+    channel->deferred.erase(channel->deferred.begin() + (deferred - channel->deferred.data()));
+    activate(channel, /*flush=*/false, now, out, round);
+  }
   if (active_.empty()) {
-    if (flushing) activate(channel, /*flush=*/true, now, out);
+    // Nobody has met all ranks as long as one of them is left out.
+    const bool complete = channel->deferred.empty() && !anybody_left_out(*channel);
+    if (flushing && complete) activate(channel, /*flush=*/true, now, out);
     return;
   }
   leave_out_excluded(channel);
-  if (!quorum_reached(*channel, active_)) {
+  const int counting = static_cast<int>(active_.size());
+  const auto absent = [&](int rank) { return left_out(*channel, rank); };
+  active_.erase(std::remove_if(active_.begin(), active_.end(), absent), active_.end());
+  if (active_.empty() || out_of_room(*channel) || !quorum_reached(*channel, active_, counting)) {
     channel->deadline = kNever;
     return;
   }
@@ -368,34 +393,43 @@ void Coordinator::trigger(ChannelState* channel, double now, std::vector<Outgoin
   activate(channel, /*flush=*/false, now, out);
 }
 
+Members Coordinator::members_of(const ChannelState& channel) const {
+  Members members{channel.id, std::vector<std::uint64_t>((size_ + 63) / 64, 0), {}, false};
+  if (!channel.exclusion_void) {
+    members.excluded = channel.excluded;
+    members.drop = channel.drop_excluded;
+  }
+  for (int rank = 0; rank < size_; ++rank) {
+    if (channel.presence[rank] == Presence::kLeft) continue;
+    if (!left_out(channel, rank)) add_rank(&members.bits, rank);
+    members.keep_from = std::min(members.keep_from, channel.left_out_from[rank]);
+  }
+  return members;
+}
+
 void Coordinator::announce_members(ChannelState* channel, std::vector<Outgoing>* out) {
   if (!channel->members_changed) return;
   channel->members_changed = false;
-  Members message{channel->id, std::vector<std::uint64_t>((size_ + 63) / 64, 0), {}, false};
-  if (!channel->exclusion_void) {
-    message.excluded = channel->excluded;
-    message.drop = channel->drop_excluded;
-  }
-  for (int rank = 0; rank < size_; ++rank) {
-    if (channel->presence[rank] != Presence::kLeft) message.bits[rank / 64] |= 1ull << (rank % 64);
-  }
+  const Members message = members_of(*channel);
   for (int rank = 0; rank < size_; ++rank) {
     if (channel->presence[rank] != Presence::kLeft) out->push_back({rank, message});
   }
 }
 
 void Coordinator::activate(ChannelState* channel, bool flush, double now,
-                           std::vector<Outgoing>* out) {
+                           std::vector<Outgoing>* out, std::uint64_t deferred) {
   if (channel->grace.quorum_time(channel->next_round) < 0) {
     channel->grace.on_quorum(channel->next_round, now);
   }
   announce_members(channel, out);
-  const Activate message{channel->id, channel->next_round, channel->mode, flush};
+  const Activate message{channel->id, channel->next_round, channel->mode, flush, deferred};
+  channel->last_can_be_deferred = !flush && deferred == kNoRound;
   for (int rank = 0; rank < size_; ++rank) {
     Presence& presence = channel->presence[rank];
+    channel->last_members[rank] = presence != Presence::kLeft && !left_out(*channel, rank);
     if (presence == Presence::kLeft) continue;
     out->push_back({rank, message});
-    if (presence == Presence::kDeparting) {
+    if (presence == Presence::kDeparting && deferred == kNoRound) {
       presence = Presence::kLeft;
       channel->until[rank] = channel->next_round + 1;
       channel->members_changed = true;
@@ -411,10 +445,17 @@ void Coordinator::tick(double now, std::vector<Outgoing>* out) {
   for (auto& channel : channels_) {
     if (channel.deadline <= now) trigger(&channel, now, out);
   }
+  if (census_.under_way) {
+    if (census_.deadline <= now) end_freeze(now, out);
+  } else if (suspicion_ <= now) {
+    suspect(now, out);
+  }
 }
 
 double Coordinator::next_deadline() const {
-  double deadline = kNever;
+  double deadline = census_.under_way ? census_.deadline : suspicion_;
+  // While no round can start, the end of a grace means nothing.
+  if (census_.under_way) return deadline;
   for (const auto& channel : channels_) deadline = std::min(deadline, channel.deadline);
   return deadline;
 }
@@ -444,6 +485,12 @@ std::string Coordinator::describe() const {
       text << (channel.drop_excluded ? " (dropped)" : "")
            << (channel.exclusion_void ? " (void)" : "");
     }
+    for (int rank = 0; rank < size_; ++rank) {
+      if (left_out(channel, rank)) {
+        text << ", without " << rank << " from " << channel.left_out_from[rank];
+      }
+    }
+    for (const Deferred& deferred : channel.deferred) text << ", deferred " << deferred.round;
     text << (channel.deadline == kNever ? "" : ", in grace")
          << (channel.rejection.empty() ? "" : ", rejected") << '\n';
   }

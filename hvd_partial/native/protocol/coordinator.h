@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -42,6 +43,12 @@ class Coordinator {
   void tick(double now, std::vector<Outgoing>* out);
   double next_deadline() const;
 
+  // Ranks that do not answer for so long are left out of rounds that can do
+  // without them; 0 (the default): never.
+  void set_leave_out_seconds(double seconds) { leave_out_seconds_ = seconds; }
+  // Lines for people: who was left out, who is back.
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
+
   // Grace in force on the channel, in seconds; negative if there is none such.
   double grace_seconds(ChannelId channel) const;
   bool all_gone() const;
@@ -63,6 +70,13 @@ class Coordinator {
     kFlushing,   // takes part in rounds, is not waited for
     kDeparting,  // has left, takes part in one more round
     kLeft,
+  };
+
+  // A reduction that had begun when a rank was left out; it ends when all of
+  // its members are back.
+  struct Deferred {
+    std::uint64_t round = 0;
+    std::vector<bool> members;
   };
 
   struct ChannelState {
@@ -90,6 +104,16 @@ class Coordinator {
     bool exclusion_void = false;  // nobody else would be left
     std::uint64_t decided = 0;    // number of the last Decide
     double deadline = kNever;     // end of the present grace
+
+    std::uint64_t max_lag = 0;                 // 0: nobody can be left out
+    std::vector<std::uint64_t> applied;        // at least so many rounds, by rank
+    std::vector<std::uint64_t> left_out_from;  // made without the rank from there on, or kNoRound
+    std::vector<bool> left_in_round;           // that rank: in the round before, which was deferred
+    std::vector<bool> last_members;            // of the round that was activated last
+    bool last_can_be_deferred = false;         // that round: no flush, not deferred before
+    std::vector<std::uint64_t> back_from;      // rounds before it are given to the rank
+    std::vector<Deferred> deferred;
+    std::uint64_t after_deferred = 0;  // the round after the last one that was deferred
   };
 
   void open(int from, const OpenChannel& message, double now, std::vector<Outgoing>* out);
@@ -104,11 +128,15 @@ class Coordinator {
 
   // Starts the next round of the channel if its time has come.
   void trigger(ChannelState* channel, double now, std::vector<Outgoing>* out);
-  void activate(ChannelState* channel, bool flush, double now, std::vector<Outgoing>* out);
+  void activate(ChannelState* channel, bool flush, double now, std::vector<Outgoing>* out,
+                std::uint64_t deferred = kNoRound);
+  Members members_of(const ChannelState& channel) const;
   void announce_members(ChannelState* channel, std::vector<Outgoing>* out);
   // Takes those that no round waits for out of active_.
   void leave_out_excluded(ChannelState* channel);
-  bool quorum_reached(const ChannelState& channel, const std::vector<int>& active) const;
+  // `counting`: so many ranks count, those that are left out among them.
+  bool quorum_reached(const ChannelState& channel, const std::vector<int>& active,
+                      int counting) const;
   void note_quorum(ChannelState* channel, double now);
   double grace_of(const ChannelState& channel) const;
   ChannelState* find(const std::string& name);
@@ -116,12 +144,52 @@ class Coordinator {
   ChannelState* find(ChannelId id);
   std::string objection_to_channel(int from, ChannelId id) const;
 
+  // ---- ranks that do not answer: silence.cc ---------------------------------
+  void suspect(double now, std::vector<Outgoing>* out);
+  void frozen(int from, const Frozen& message, double now, std::vector<Outgoing>* out);
+  void end_freeze(double now, std::vector<Outgoing>* out);
+  void leave_out(ChannelState* channel, std::vector<Outgoing>* out);
+  void come_back(int rank, double now, std::vector<Outgoing>* out);
+  // A rank that can give the results since `first`.
+  int donor(const ChannelState& channel, std::uint64_t first, int except) const;
+  bool held_by_silence(const ChannelState& channel) const;
+  bool left_out(const ChannelState& channel, int rank) const {
+    return channel.left_out_from[rank] != kNoRound;
+  }
+  bool anybody_left_out(const ChannelState& channel) const;
+  // The rings of those left out could not take one round more.
+  bool out_of_room(const ChannelState& channel) const;
+  const Deferred* complete_deferred(const ChannelState& channel) const;
+  // To those that were left out when it began, and are not now.
+  void give_deferred(const ChannelState& channel, const Deferred& deferred,
+                     std::vector<Outgoing>* out) const;
+  std::string objection_to_frozen(const Frozen& message) const;
+
+  // Who still answers, and how far everybody is: asked while no round can end.
+  struct Census {
+    std::uint64_t number = 0;
+    bool under_way = false;
+    bool extended = false;
+    double begun = 0;
+    double deadline = kNever;
+    std::vector<bool> asked;
+    std::vector<bool> answered;
+    std::vector<std::vector<std::uint64_t>> published;
+    std::vector<bool> returned;  // had been silent, and answered meanwhile
+  };
   const int size_;
   std::vector<ChannelState> channels_;  // index = id
   std::vector<bool> gone_;              // said goodbye
   std::optional<Mode> default_mode_;    // set for all channels, also future ones
   double still_training_sent_ = -kNever;
   std::vector<int> active_;  // scratch of trigger()
+
+  double leave_out_seconds_ = 0;
+  double suspicion_ = kNever;  // when to ask whether all are there
+  std::vector<bool> silent_;   // did not answer when asked
+  std::vector<double> silent_since_;
+  Census census_;
+  std::vector<std::string> notices_;
 };
 
 }  // namespace hvd_partial

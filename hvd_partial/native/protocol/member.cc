@@ -105,6 +105,15 @@ Snapshot Member::join(bool drop) {
   return snapshot;
 }
 
+Snapshot Member::pass() {
+  Snapshot snapshot;
+  snapshot.round = joined_++;
+  snapshot.mode = activated_.front().mode;
+  snapshot.flush = activated_.front().flush;
+  activated_.erase(activated_.begin());
+  return snapshot;
+}
+
 bool Member::publish(const Snapshot& own, int contributions) {
   if (own.flush) {
     flush_ = FlushState::kEnded;

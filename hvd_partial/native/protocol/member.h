@@ -75,6 +75,8 @@ class Member {
   // Takes part in it: what the send buffer holds goes in, or, with `drop`, is
   // thrown away.
   Snapshot join(bool drop = false);
+  // Takes no part in it: the result comes from elsewhere.
+  Snapshot pass();
   // How many of the newest results the coming one replaces unread; a null
   // round, which is no result, replaces none.
   int superseded(int contributions) const {
@@ -97,6 +99,8 @@ class Member {
   bool left() const { return left_; }
   // Activated, not joined yet.
   bool activated() const { return !activated_.empty(); }
+  const Activate& next() const { return activated_.front(); }
+  std::uint64_t activated_rounds() const { return joined_ + activated_.size(); }
   int held_contributions() const { return contributions_; }
   const Mode& mode() const { return mode_; }
 
@@ -120,8 +124,9 @@ class Member {
 
   const Options options_;
   Mode mode_;  // of the last round activated
-  // Not joined yet, in order. Two at most: a flush or departure can complete
-  // a round while the one before it is still on its way to other ranks.
+  // Not joined yet, in order. Two at most (a flush or departure can complete a
+  // round while the one before it is still on its way to other ranks), but for
+  // a rank that was left out.
   std::vector<Activate> activated_;
   FlushState flush_ = FlushState::kNone;
   std::uint64_t flush_end_ = 0;  // rounds before it belong to the flush that ended

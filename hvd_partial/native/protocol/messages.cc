@@ -13,7 +13,7 @@ namespace {
 
 // Raised by one whenever a message changes, so that ranks of different builds
 // refuse each other instead of misreading.
-constexpr std::uint8_t kWireVersion = 2;
+constexpr std::uint8_t kWireVersion = 3;
 constexpr int kMaxRanks = 1 << 16;
 constexpr std::uint32_t kMaxMemberWords = kMaxRanks / 64;
 
@@ -79,12 +79,14 @@ void put(ByteWriter* out, const OpenChannel& m) {
   out->put(m.signature);
   put_mode(out, m.mode);
   out->put(m.grace_seconds);
+  out->put(m.max_lag);
 }
 void get(ByteReader* in, OpenChannel* m) {
   m->name = in->get_string(kMaxNameBytes);
   m->signature = in->get_string(kMaxSignatureBytes);
   m->mode = get_mode(in);
   m->grace_seconds = get_seconds(in, /*may_be_negative=*/true);
+  m->max_lag = in->get<std::uint32_t>();
 }
 
 void put(ByteWriter* out, const Call& m) {
@@ -178,12 +180,14 @@ void put(ByteWriter* out, const Members& m) {
   put_bits(out, m.bits);
   put_bits(out, m.excluded);
   out->put(static_cast<std::uint8_t>(m.drop));
+  out->put(m.keep_from);
 }
 void get(ByteReader* in, Members* m) {
   m->channel = in->get<ChannelId>();
   get_bits(in, &m->bits);
   get_bits(in, &m->excluded);
   m->drop = in->get_flag();
+  m->keep_from = in->get<std::uint64_t>();
 }
 
 void put(ByteWriter* out, const Activate& m) {
@@ -191,12 +195,15 @@ void put(ByteWriter* out, const Activate& m) {
   out->put(m.round);
   put_mode(out, m.mode);
   out->put(static_cast<std::uint8_t>(m.flush));
+  out->put(m.deferred);
 }
 void get(ByteReader* in, Activate* m) {
   m->channel = in->get<ChannelId>();
   m->round = in->get<std::uint64_t>();
   m->mode = get_mode(in);
   m->flush = in->get_flag();
+  m->deferred = in->get<std::uint64_t>();
+  if (m->deferred != kNoRound && m->deferred >= m->round) in->refuse();
 }
 
 void put(ByteWriter* out, const PeerLost& m) {
@@ -247,6 +254,50 @@ void get(ByteReader* in, StallTold* m) {
   m->text = in->get_string(kMaxReasonBytes);
 }
 
+void put(ByteWriter* out, const Frozen& m) {
+  out->put(m.number);
+  out->put(static_cast<std::uint32_t>(m.published.size()));
+  for (const std::uint64_t rounds : m.published) out->put(rounds);
+}
+void get(ByteReader* in, Frozen* m) {
+  m->number = in->get<std::uint64_t>();
+  const auto channels = in->get<std::uint32_t>();
+  if (channels > kAllChannels) in->refuse();
+  for (std::uint32_t i = 0; i < channels && in->ok(); ++i) {
+    m->published.push_back(in->get<std::uint64_t>());
+  }
+}
+
+void put(ByteWriter* out, const Freeze& m) { out->put(m.number); }
+void get(ByteReader* in, Freeze* m) { m->number = in->get<std::uint64_t>(); }
+void put(ByteWriter* out, const Thaw& m) { out->put(m.number); }
+void get(ByteReader* in, Thaw* m) { m->number = in->get<std::uint64_t>(); }
+
+void put(ByteWriter* out, const Defer& m) {
+  out->put(m.channel);
+  out->put(m.round);
+}
+void get(ByteReader* in, Defer* m) {
+  m->channel = in->get<ChannelId>();
+  m->round = in->get<std::uint64_t>();
+}
+
+void put(ByteWriter* out, const Deliver& m) {
+  out->put(m.channel);
+  out->put(m.first);
+  out->put(m.last);
+  out->put(m.from);
+  out->put(m.to);
+}
+void get(ByteReader* in, Deliver* m) {
+  m->channel = in->get<ChannelId>();
+  m->first = in->get<std::uint64_t>();
+  m->last = in->get<std::uint64_t>();
+  m->from = get_rank(in);
+  m->to = get_rank(in);
+  if (m->last < m->first || m->last == kNoRound) in->refuse();
+}
+
 template <std::size_t kIndex = 0>
 std::optional<Message> decode_alternative(std::size_t index, ByteReader* in) {
   if constexpr (kIndex < std::variant_size_v<Message>) {
@@ -265,6 +316,10 @@ std::optional<Message> decode_alternative(std::size_t index, ByteReader* in) {
 bool has_rank(const std::vector<std::uint64_t>& bits, int rank) {
   const auto word = static_cast<std::size_t>(rank / 64);
   return word < bits.size() && ((bits[word] >> (rank % 64)) & 1) != 0;
+}
+
+void add_rank(std::vector<std::uint64_t>* bits, int rank) {
+  (*bits)[static_cast<std::size_t>(rank / 64)] |= std::uint64_t{1} << (rank % 64);
 }
 
 void encode(const Message& message, std::vector<std::uint8_t>* buffer) {

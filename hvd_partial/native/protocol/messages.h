@@ -37,6 +37,9 @@ struct OpenChannel {
   std::string signature;
   Mode mode;
   double grace_seconds = -1;  // negative: learned
+  // How many results may lie unread; 0: results replace each other, so that
+  // nobody could be given those it missed.
+  std::uint32_t max_lag = 0;
 };
 
 // This rank called allreduce: it has deposited, and `round` is the oldest
@@ -110,7 +113,15 @@ struct Held {
   double seconds = 0;
 };
 
+// The answer to Freeze: how many rounds are complete here, by channel.
+struct Frozen {
+  std::uint64_t number = 0;
+  std::vector<std::uint64_t> published;
+};
+
 // ---- coordinator to rank ----------------------------------------------------
+
+constexpr std::uint64_t kNoRound = ~std::uint64_t{0};
 
 struct ChannelOpened {
   std::string name;
@@ -129,6 +140,9 @@ struct Members {
   std::vector<std::uint64_t> bits;
   std::vector<std::uint64_t> excluded;
   bool drop = false;
+  // Results of this round and later ones are still to be given to ranks that
+  // were left out.
+  std::uint64_t keep_from = kNoRound;
 };
 
 // Round `round` starts now.
@@ -137,7 +151,40 @@ struct Activate {
   std::uint64_t round = 0;
   Mode mode;
   bool flush = false;  // all ranks have met: the last round of the flush
+  // Its result is the sum of that earlier round, which was deferred, and nobody
+  // contributes.
+  std::uint64_t deferred = kNoRound;
 };
+
+// ---- about ranks that do not answer, see silence.cc -------------------------
+
+// No round ends on this rank before Thaw, and it says which have.
+struct Freeze {
+  std::uint64_t number = 0;
+};
+
+struct Thaw {
+  std::uint64_t number = 0;
+};
+
+// Round `round`, which has ended nowhere, ends without a result. What was given
+// to it stays in the reduction that was begun; that ends when all of its members
+// are back, and makes the result of a later round: see Activate::deferred.
+struct Defer {
+  ChannelId channel = 0;
+  std::uint64_t round = 0;
+};
+
+// Rank `from` gives the results of rounds `first` to `last` to rank `to`.
+struct Deliver {
+  ChannelId channel = 0;
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+};
+
+// ---- ends and warnings ------------------------------------------------------
 
 struct PeerLost {
   std::int32_t peer = 0;
@@ -162,12 +209,14 @@ struct StallTold {
   std::string text;
 };
 
-using Message = std::variant<OpenChannel, Call, SetMode, Exclude, Decide, Flush, Leave, Goodbye,
-                             Abort, ChannelOpened, ChannelRejected, Members, Activate, PeerLost,
-                             Aborted, StillTraining, AllGone, Held, StallTold>;
+using Message =
+    std::variant<OpenChannel, Call, SetMode, Exclude, Decide, Flush, Leave, Goodbye, Abort,
+                 ChannelOpened, ChannelRejected, Members, Activate, PeerLost, Aborted,
+                 StillTraining, AllGone, Held, StallTold, Frozen, Freeze, Thaw, Defer, Deliver>;
 
 // Whether a set of ranks, a bit each, has this one.
 bool has_rank(const std::vector<std::uint64_t>& bits, int rank);
+void add_rank(std::vector<std::uint64_t>* bits, int rank);
 
 // Replaces what `buffer` holds.
 void encode(const Message& message, std::vector<std::uint8_t>* buffer);

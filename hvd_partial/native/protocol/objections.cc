@@ -13,11 +13,12 @@ constexpr bool kIsOneOf = (std::is_same_v<T, Kinds> || ...);
 
 // Kinds that never go the other way.
 template <typename T>
-constexpr bool kFromRank =
-    kIsOneOf<T, OpenChannel, Call, SetMode, Exclude, Decide, Flush, Leave, Goodbye, Abort, Held>;
+constexpr bool kFromRank = kIsOneOf<T, OpenChannel, Call, SetMode, Exclude, Decide, Flush, Leave,
+                                    Goodbye, Abort, Held, Frozen>;
 template <typename T>
-constexpr bool kFromCoordinator = kIsOneOf<T, ChannelOpened, ChannelRejected, Members, Activate,
-                                           PeerLost, Aborted, StillTraining, AllGone, StallTold>;
+constexpr bool kFromCoordinator =
+    kIsOneOf<T, ChannelOpened, ChannelRejected, Members, Activate, PeerLost, Aborted, StillTraining,
+             AllGone, StallTold, Freeze, Thaw, Defer, Deliver>;
 
 std::string objection_to_mode(const Mode& mode, int size) {
   if (valid(mode, size)) return {};
@@ -44,10 +45,18 @@ std::string objection_to_excluded(const std::vector<std::uint64_t>& bits, int si
 
 std::string objection_to_members(const Members& message, int rank, int size) {
   if (std::string why = objection_to_ranks(message.bits, size); !why.empty()) return why;
-  if (!has_rank(message.bits, rank)) {
-    return "it leaves out the rank it was sent to";
+  if (!has_rank(message.bits, rank) && message.keep_from == kNoRound) {
+    return "it leaves out the rank it was sent to, and keeps nothing for it";
   }
   return objection_to_excluded(message.excluded, size);
+}
+
+std::string objection_to_delivery(const Deliver& message, int rank, int size) {
+  if (message.from >= size || message.to >= size || message.from == message.to) {
+    return "rank " + std::to_string(message.from) + " cannot give results to rank " +
+           std::to_string(message.to) + " in a job of " + std::to_string(size);
+  }
+  return message.from == rank || message.to == rank ? "" : "it is about other ranks";
 }
 
 template <typename T>
@@ -90,6 +99,16 @@ template <>
 constexpr const char* kName<Held> = "Held";
 template <>
 constexpr const char* kName<StallTold> = "StallTold";
+template <>
+constexpr const char* kName<Frozen> = "Frozen";
+template <>
+constexpr const char* kName<Freeze> = "Freeze";
+template <>
+constexpr const char* kName<Thaw> = "Thaw";
+template <>
+constexpr const char* kName<Defer> = "Defer";
+template <>
+constexpr const char* kName<Deliver> = "Deliver";
 
 }  // namespace
 
@@ -115,6 +134,7 @@ std::string objection_of_rank(const Message& message, int rank, int size) {
         using T = std::decay_t<decltype(m)>;
         if constexpr (kFromRank<T>) return "only rank 0 gets it";
         if constexpr (kIsOneOf<T, Members>) return objection_to_members(m, rank, size);
+        if constexpr (kIsOneOf<T, Deliver>) return objection_to_delivery(m, rank, size);
         if constexpr (kIsOneOf<T, Activate>) return objection_to_mode(m.mode, size);
         if constexpr (kIsOneOf<T, PeerLost, Aborted>) {
           if (m.peer < 0 || m.peer >= size) {

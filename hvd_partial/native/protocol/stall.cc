@@ -85,6 +85,8 @@ std::string Stall::describe(double now) const {
 void Coordinator::held(int from, const Held& message, double now) {
   if (ChannelState* channel = find(message.channel)) {
     channel->held[from] = {message.cause, message.round, now - message.seconds};
+    const bool suspicious = message.cause == HeldCause::kReducing && leave_out_seconds_ > 0;
+    if (suspicious && suspicion_ == kNever && !census_.under_way) suspicion_ = now;
   }
 }
 
@@ -152,8 +154,17 @@ std::vector<Stall> Coordinator::stalls(double now) const {
       }
     }
 
+    std::vector<Stall::Missing> left_out_ranks;
+    for (int rank = 0; rank < size_; ++rank) {
+      if (left_out(channel, rank)) {
+        left_out_ranks.push_back({rank, Stall::Why::kSilent, channel.called[rank]});
+      }
+    }
     if (!calls.waiting.empty()) {
-      if (!absent.empty()) {
+      if (out_of_room(channel)) {
+        calls.waited_for = std::move(left_out_ranks);
+        calls.needed = static_cast<int>(calls.waited_for.size());
+      } else if (!absent.empty()) {
         calls.waited_for = absent;
         calls.needed = static_cast<int>(absent.size());
       } else if (channel.mode.kind == ModeKind::kDesignated && !calls.waited_for.empty()) {

@@ -136,6 +136,8 @@ void set_diagnosis(double stall_warning_seconds, const std::string& flight_direc
   check(hvdp_set_diagnosis(&options));
 }
 
+void set_leave_out(double seconds) { check(hvdp_set_leave_out(seconds)); }
+
 // For a thread that does nothing else. Level 0: none within `seconds`; None: no
 // more will come.
 py::object next_notice(double seconds) {
@@ -319,6 +321,8 @@ class Channel {
     result["skipped"] = stats.skipped;
     result["dropped"] = stats.dropped;
     result["missed"] = stats.missed;
+    result["made_without"] = stats.made_without;
+    result["deferred"] = stats.deferred;
     result["lag"] = stats.lag;
     result["largest_lag"] = stats.largest_lag;
     result["blocked_seconds"] = stats.blocked_seconds;
@@ -368,6 +372,7 @@ PYBIND11_MODULE(_engine, module) {
         check(hvdp_set_mode_all(&mode));
       },
       py::arg("kind"), py::arg("quorum"), py::arg("seed"));
+  module.def("set_leave_out", &set_leave_out, py::arg("seconds"));
   module.def("set_diagnosis", &set_diagnosis, py::arg("stall_warning_seconds"),
              py::arg("flight_directory"), py::arg("versions"), py::arg("flight_signal"));
   module.def("next_notice", &next_notice, py::arg("seconds"));
