@@ -41,6 +41,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import faults_report
 from examples.digits import environment
+from hvd_partial.diagnosis import DEFAULT_LEAVE_OUT_SECONDS
 from tests.engine.process_ranks import run
 from tests.faults import bad_run
 from tests.faults.kill_points import POINTS
@@ -162,7 +163,9 @@ def measure_stops(found: Found, options: argparse.Namespace, keep: Callable[[], 
     found["stops"] = []
     for mode in MODES:
         for victim in (0, 3):
-            stood = stop_process(mode, victim, options.stop_seconds)
+            stood = stop_process(
+                mode, victim, options.stop_seconds, leave_out=DEFAULT_LEAVE_OUT_SECONDS
+            )
             found["stops"].append(
                 {"what": "process", "mode": mode, "victim": victim} | asdict(stood)
             )

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hvd_partial.diagnosis import DEFAULT_LEAVE_OUT_SECONDS
 from tests.faults.kill_points import POINTS, PROMISED_SECONDS
 from tests.faults.kills import MODES, SIZE, VICTIMS
 from tests.faults.limits import QUOTA, STEP_SECONDS, STEPS
@@ -191,12 +192,14 @@ def _stops(found: Found) -> Iterator[str]:
     yield ""
     yield (
         f"{SIZE} ranks make {CALLS} calls each; one stands still before its call {AT_CALL}. "
-        "SIGSTOP stops a whole process, its progress thread too. No reduce can have that rank's "
-        "part then, so **rounds stand still in every mode**, solo and majority as well, until "
-        "SIGCONT; nobody mistakes it for dead, nothing is lost, and all go on. Where only the "
-        "user's thread stands still (slow input, a debugger, a long computation), its progress "
-        f"thread takes part: the others go on until its ring of {MAX_LAG} results is full. "
-        "Afterwards it gets all of them at once, in order."
+        "SIGSTOP stops a whole process, its progress thread too, so no reduce can have that "
+        f"rank's part. In sync mode all wait. In majority and solo they wait for "
+        f"{DEFAULT_LEAVE_OUT_SECONDS:g} s (`HVD_PARTIAL_LEAVE_OUT_S`), and go on without it then, "
+        f"until its ring of {MAX_LAG} results would be full; it gets what it has missed after "
+        "SIGCONT. Rank 0 decides about rounds: if that one is stopped, all wait. Nobody mistakes "
+        "a stopped process for a dead one. Where only the user's thread stands still (slow input, "
+        "a debugger, a long computation), its progress thread takes part: the others go on at "
+        "once, until that ring is full."
     )
     yield ""
     yield from table(
@@ -206,6 +209,7 @@ def _stops(found: Found) -> Iterator[str]:
             "rank",
             "for",
             "rounds meanwhile",
+            "made without it",
             "results in its first call after",
             "sums exact",
             "replicas",
@@ -217,6 +221,7 @@ def _stops(found: Found) -> Iterator[str]:
                 stop["victim"],
                 f"{stop['seconds']:.1f} s",
                 stop["rounds_meanwhile"],
+                stop["made_without"],
                 stop["caught_up"],
                 "yes" if stop["exact"] else "NO",
                 "equal, bit by bit" if stop["equal"] else "DIFFERENT",

@@ -303,10 +303,14 @@ class Soak:
     def _stops(self) -> list[_Event]:
         events = []
         begin = time.monotonic()
+        # Short ones overlap; one at most is so long that the others go on without that rank.
+        longest = self._chance.randrange(self._size)
         for rank in range(self._size):
             if self._chance.random() < 0.15:
                 at = begin + self._chance.random() * 0.1
-                seconds = self._chance.choice([0.001, 0.02, 0.2])
+                seconds = self._chance.choice([0.001, 0.02])
+                if rank == longest:
+                    seconds = self._chance.choice([0.2, 3 * soak_rank.LEAVE_OUT_SECONDS])
                 events.append(_Event(at, partial(self._signal, rank, signal.SIGSTOP)))
                 events.append(_Event(at + seconds, partial(self._signal, rank, signal.SIGCONT)))
                 self.tally.faults["stops"] += 1

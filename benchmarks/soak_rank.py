@@ -21,9 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hvd_partial import engine as engine_module
+from hvd_partial.diagnosis import LEAVE_OUT
 from hvd_partial.errors import HvdPartialError
 
 Integers = npt.NDArray[np.int64]
+# So that the stops of a soak are long enough.
+LEAVE_OUT_SECONDS = 0.15
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ class _Rank:
         return addresses
 
     def _connect(self, argument: None) -> tuple[str, Any]:
+        os.environ[LEAVE_OUT] = str(LEAVE_OUT_SECONDS)
         self._engine = engine_module.connect(self._rank, self._size, self._exchange)
         return "done", None
 

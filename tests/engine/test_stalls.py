@@ -137,6 +137,7 @@ def test_0_switches_the_warnings_off() -> None:
             "must be a number of seconds, such as 60; 0 switch",
         ),
         ("HVD_PARTIAL_STALL_WARNING_S", "nan", "must be a number of seconds"),
+        ("HVD_PARTIAL_LEAVE_OUT_S", "never", "must be a number of seconds, such as 2; with 0 all"),
         ("HVD_PARTIAL_STALL_WARNING_S", "inf", "must be a number of seconds"),
         ("HVD_PARTIAL_FLIGHT_DIR", "/proc/nowhere", "must be a folder that exists on this host"),
         ("HVD_PARTIAL_FLIGHT_SIGNAL", "KILL", "must be one of USR1, USR2, RTMIN, RTMAX, or none"),

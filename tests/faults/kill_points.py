@@ -174,9 +174,18 @@ def _waiting(scene: Scene) -> Seen | None:
     return scene.survive(scene.allreduce)
 
 
+class _Start:
+    """Where a rank stands when it looks for the next reduce."""
+
+    def __init__(self, scene: Scene) -> None:
+        stats = scene.engine.stats()
+        self.bytes_moved = stats.bytes_sent + stats.bytes_received
+        self.rounds = scene.channel.stats().rounds
+
+
 def _in_a_reduce(scene: Scene) -> Seen | None:
     """The bystander is stopped, so that the reduce begins and cannot end."""
-    ranks, channel = scene.ranks, scene.channel
+    ranks = scene.ranks
     if scene.is_bystander:
         if scene.mode == "sync":  # there is no round without its call, which must have left
             sent = scene.engine.stats().control_messages_sent
@@ -191,18 +200,19 @@ def _in_a_reduce(scene: Scene) -> Seen | None:
     ranks.wait_for("stop me")
     if scene.is_victim:
         ranks.signal(scene.bystander, signal.SIGSTOP)
-        before, rounds = scene.engine.stats(), channel.stats().rounds
+        start = _Start(scene)
 
         def in_it() -> bool:
-            now = scene.engine.stats()
-            sent, received = now.bytes_sent, now.bytes_received
-            if channel.stats().rounds != rounds:
-                raise RuntimeError("the reduce has ended without the rank that is stopped")
-            return sent > before.bytes_sent or received > before.bytes_received
+            # A round that had all parts of the stopped rank may still end.
+            nonlocal start
+            now = _Start(scene)
+            if now.rounds != start.rounds:
+                start = now
+            return now.bytes_moved > start.bytes_moved
 
         scene.kill_when(in_it)
-        scene.allreduce()
-        return None
+        while True:
+            scene.allreduce()
     ranks.wait_for_signal(scene.bystander, signal.SIGSTOP)
     seen = scene.survive(scene.allreduce)
     others = (rank for rank in range(ranks.size) if rank not in (scene.victim, scene.bystander))
@@ -299,10 +309,35 @@ def _waited_for_in_close(scene: Scene) -> Seen | None:
     return Seen((), "", time.monotonic(), (), 0, seconds)
 
 
+def _while_stopped(scene: Scene) -> Seen | None:
+    """The victim is stopped, and the others, where they can, have gone on without it."""
+    ranks, channel = scene.ranks, scene.channel
+    if scene.is_victim:
+        ranks.set("stop me")
+        while True:
+            scene.allreduce()
+    if scene.is_bystander:
+        ranks.wait_for("stop me")
+        ranks.signal(scene.victim, signal.SIGSTOP)
+        before = channel.stats()
+        needed = scene.mode == "sync" or scene.victim == 0
+
+        def gone_on() -> bool:
+            now = channel.stats()
+            # More rounds than can still end with what the stopped rank has sent.
+            return needed or now.deferred > before.deferred or now.rounds > before.rounds + 2
+
+        scene.kill_when(gone_on)
+    return scene.survive(scene.allreduce)
+
+
 POINTS = {
     "before deposit": Point("computes, the others wait for it", _before_deposit),
     "waiting": Point("has deposited and waits for the round", _waiting),
     "reduce": Point("has sent a part of 16 MB", _in_a_reduce, large=True, grace=0.0),
+    "stopped": Point(
+        "is stopped (SIGSTOP); solo and majority have gone on without it", _while_stopped, grace=0.0
+    ),
     "flush": Point("waits in flush()", _in_a_flush),
     "mode change": Point("has just called set_mode()", _in_a_mode_change),
     "shutdown, before goodbye": Point(

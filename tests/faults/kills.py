@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ CLOSE_SECONDS = 10.0
 def live_through(ranks: Ranks, point: str, mode: str, victim: int) -> Seen | None:
     """A rank's part."""
     chosen = POINTS[point]
+    os.environ["HVD_PARTIAL_LEAVE_OUT_S"] = "0.2"
     arrays = LARGE if chosen.large else SMALL
     engine = ranks.connect()
     channel = engine.channel("g", arrays, mode, grace=chosen.grace, max_lag=2)

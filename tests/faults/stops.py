@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank that stands still for a while: its whole process, or only its user's thread.
 
-SIGSTOP stops the progress thread too, so no reduce can have that rank's part meanwhile: rounds
-stand still in every mode, and go on after SIGCONT. Where only the user's thread stands still (a
-slow input, a page fault, a debugger), the progress thread takes part on its behalf: solo and
-majority go on until the ring of that rank is full.
+SIGSTOP stops the progress thread too, so no reduce can have that rank's part meanwhile. Rounds that
+need it wait; solo and majority go on without it once it has not answered for a while, until its
+ring is full, and it gets what it has missed after SIGCONT. Rank 0 decides about rounds: nothing
+goes on without it. Where only the user's thread stands still (a slow input, a page fault, a
+debugger), the progress thread takes part on its behalf: no round is made without it.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -38,6 +40,8 @@ class Stood:
       caught_up: Results that the rank got in its first call afterwards.
       seconds: It stood still.
       late: By rank, its contributions that went into a later round than they were made for.
+      made_without: Rounds that were made without the rank, and given to it afterwards.
+      deferred: Rounds under way when it was stopped, whose sum came later.
     """
 
     rounds_meanwhile: int
@@ -46,11 +50,23 @@ class Stood:
     caught_up: int
     seconds: float
     late: list[int]
+    made_without: int = 0
+    deferred: int = 0
 
 
-def stop_process(mode: str, victim: int, seconds: float, deadline: float = 60.0) -> Stood:
-    """SIGSTOP of a rank, SIGCONT after so many seconds."""
-    return _judge(run(_stopped, SIZE, mode, victim, seconds, deadline=deadline), victim)
+def stop_process(
+    mode: str,
+    victim: int,
+    seconds: float,
+    *,
+    leave_out: float,
+    rounds: int = 0,
+    max_lag: int = MAX_LAG,
+    deadline: float = 60.0,
+) -> Stood:
+    """SIGSTOP of a rank, SIGCONT after so many seconds, and so many rounds of the others."""
+    arguments = (mode, victim, seconds, leave_out, rounds, max_lag)
+    return _judge(run(_stopped, SIZE, *arguments, deadline=deadline), victim)
 
 
 def stop_thread(mode: str, victim: int, deadline: float = 60.0) -> Stood:
@@ -68,6 +84,8 @@ def _judge(reports: list[dict[str, Any]], victim: int) -> Stood:
         caught_up=reports[victim]["caught up"],
         seconds=max(report["seconds"] for report in watched),
         late=[report["late"] for report in reports],
+        made_without=reports[victim]["made without"],
+        deferred=reports[victim]["deferred"],
     )
 
 
@@ -85,7 +103,8 @@ def _all_contributions() -> np.ndarray[Any, Any]:
 class _Training:
     """The same loop for all: calls, a running sum of results, a flush in the end."""
 
-    def __init__(self, ranks: Ranks, channel: Channel) -> None:
+    def __init__(self, ranks: Ranks, channel: Channel, max_lag: int) -> None:
+        self.max_lag = max_lag
         self.ranks = ranks
         self.channel = channel
         self.sum = np.zeros(8)
@@ -100,10 +119,13 @@ class _Training:
         while self.call < CALLS:
             self.step()
         self._apply(self.channel.flush())
-        assert self.channel.stats().largest_lag <= MAX_LAG
+        stats = self.channel.stats()
+        assert stats.largest_lag <= self.max_lag
         return {
             "sum": self.sum.tobytes(),
-            "late": self.channel.stats().late_deposits,
+            "late": stats.late_deposits,
+            "made without": stats.made_without,
+            "deferred": stats.deferred,
             "caught up": 0,
         }
 
@@ -113,17 +135,26 @@ class _Training:
         return len(results)
 
 
-def _begin(ranks: Ranks, engine: Any, mode: str) -> _Training:
+def _begin(ranks: Ranks, engine: Any, mode: str, max_lag: int = MAX_LAG) -> _Training:
     like = [np.zeros(8)]
     channel = engine.channel(
-        "g", like, mode, average=None, staleness="full", grace=0.0, max_lag=MAX_LAG
+        "g", like, mode, average=None, staleness="full", grace=0.0, max_lag=max_lag
     )
-    return _Training(ranks, channel)
+    return _Training(ranks, channel, max_lag)
 
 
-def _stopped(ranks: Ranks, mode: str, victim: int, seconds: float) -> dict[str, Any]:
+def _stopped(
+    ranks: Ranks,
+    mode: str,
+    victim: int,
+    seconds: float,
+    leave_out: float,
+    wanted: int,
+    max_lag: int,
+) -> dict[str, Any]:
+    os.environ["HVD_PARTIAL_LEAVE_OUT_S"] = str(leave_out)
     with ranks.connect() as engine:
-        training = _begin(ranks, engine, mode)
+        training = _begin(ranks, engine, mode, max_lag)
         if ranks.rank == victim:
             while training.call < AT_CALL:
                 training.step()
@@ -135,10 +166,12 @@ def _stopped(ranks: Ranks, mode: str, victim: int, seconds: float) -> dict[str, 
         seen: dict[str, Any] = {}
 
         def watch() -> None:
-            # A thread of its own, because this rank's calls need the one that is stopped.
+            # A thread of its own, because this rank's calls may need the one that is stopped.
             ranks.wait_for_signal(victim, signal.SIGSTOP)
             begun, rounds = time.monotonic(), training.channel.stats().rounds
             time.sleep(seconds)
+            while training.channel.stats().rounds < rounds + wanted:
+                time.sleep(0.001)
             seen["meanwhile"] = training.channel.stats().rounds - rounds
             ranks.signal(victim, signal.SIGCONT)
             seen["seconds"] = time.monotonic() - begun
