@@ -1,7 +1,7 @@
 # Copyright 2026 The hvd_partial authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A killed rank under horovodrun, with TensorFlow. (tests/tensorflow/test_lives.py kills another
-rank between two steps.)"""
+"""Under horovodrun, with TensorFlow: a killed rank (tests/tensorflow/test_lives.py kills another one
+between two steps), and the interfaces that a job listens on."""
 
 from __future__ import annotations
 
@@ -23,3 +23,14 @@ def test_the_coordinator_is_killed_while_it_waits_inside_an_op() -> None:
         assert f"rank {rank}, channel" in failure["text"]
         # The promise is two seconds; a busy machine gets more here.
         assert found.reports[rank]["since_kill"] < 10.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_a_job_listens_only_on_the_interfaces_that_horovodrun_was_given() -> None:
+    found = launch(
+        "lives", "listens", ranks=2, deadline=100, options=["--network-interfaces", "lo"]
+    )
+    assert found.code == 0, found.output
+    for report in found.reports.values():
+        assert report == {"hosts": ["127.0.0.1"], "interface": "lo"}

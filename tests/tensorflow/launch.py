@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,14 +66,17 @@ def launch(
     legacy_keras: bool = False,
     deadline: float = 100.0,
     extra: dict[str, str] | None = None,
+    options: Sequence[str] = (),
 ) -> Launch:
     """Runs a script of workers/ on so many ranks; kills everything at the deadline.
+
+    `options` are horovodrun's.
 
     Raises:
       TimeoutError: with the output so far, if it did not end in time.
     """
     with tempfile.TemporaryDirectory(prefix="hvd_partial-test-") as folder:
-        command = [str(HOROVODRUN), "--gloo", "-np", str(ranks)] if ranks > 1 else []
+        command = [str(HOROVODRUN), "--gloo", "-np", str(ranks), *options] if ranks > 1 else []
         command += [sys.executable, "-u", str(WORKERS / f"{worker}.py"), *arguments]
         variables = environment(Path(folder), legacy_keras) | (extra or {})
         start = time.monotonic()

@@ -29,6 +29,8 @@ from support import (
     weights,
 )
 
+from tests.engine.test_strangers import listening
+
 keras = tf.keras
 callbacks = hvd.callbacks
 SCENARIO = sys.argv[1]
@@ -166,6 +168,20 @@ def killed_while_waiting():
     found = failure(train)
     ended = time.monotonic()
     report(failure=found, since_kill=ended - float((FOLDER / "killed").read_text()))
+
+
+def listens():
+    """Trains a little, and says where it listens meanwhile: this engine's ports and Horovod's."""
+    start()
+    model = compiled(mode="sync")
+    places = []
+
+    class Look(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            places.extend(host for host, port in listening())
+
+    model.fit(batches(2), verbose=0, callbacks=[*usual(), Look()])
+    report(hosts=sorted(set(places)), interface=os.environ.get("HOROVOD_GLOO_IFACE", ""))
 
 
 def interrupted():
@@ -357,6 +373,7 @@ if __name__ == "__main__":
             exception_without_callbacks,
             killed,
             killed_while_waiting,
+            listens,
             interrupted,
             uneven,
             shutdown_and_again,
