@@ -1,7 +1,9 @@
 # Copyright 2026 The hvd_partial authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Under horovodrun, with TensorFlow: a killed rank (tests/tensorflow/test_lives.py kills another one
-between two steps), and the interfaces that a job listens on."""
+"""Under horovodrun, with TensorFlow: the coordinator is killed, and where a job listens.
+
+tests/tensorflow/test_lives.py kills another rank between two steps.
+"""
 
 from __future__ import annotations
 

@@ -422,5 +422,204 @@ TEST_F(CoordinatorTest, OfDecisionsThatAllRanksMakeTheFirstCounts) {
   expect_activated(everybody());
 }
 
+// ---- processes that do not answer --------------------------------------------
+
+class SilenceTest : public CoordinatorTest {
+ protected:
+  static constexpr double kLeaveOut = 2;
+  static constexpr std::uint32_t kMaxLag = 4;
+
+  void start(int size, Mode mode) {
+    size_ = size;
+    coordinator_ = std::make_unique<Coordinator>(size);
+    coordinator_->set_leave_out_seconds(kLeaveOut);
+    for (int rank = 0; rank < size; ++rank) {
+      send(rank, OpenChannel{"c", "same", mode, 0, kMaxLag});
+    }
+    out_.clear();
+  }
+
+  // `rank` says that the round activated last does not end there; then rank 0
+  // asks. Returns the number of the question.
+  std::uint64_t ask(int rank) {
+    out_.clear();
+    send(rank, Held{kChannel, round_ - 1, HeldCause::kReducing, kLeaveOut / 2});
+    tick(now_);
+    const auto questions = take<Freeze>();
+    EXPECT_FALSE(questions.empty());
+    return questions.empty() ? 0 : questions[0].second.number;
+  }
+  void answer(int rank, std::uint64_t number, std::uint64_t published) {
+    send(rank, Frozen{number, {published}});
+  }
+  void time_is_up() {
+    out_.clear();
+    tick(now_ + kLeaveOut / 2);
+  }
+  std::set<int> told(const std::vector<std::pair<int, Thaw>>& messages) {
+    std::set<int> ranks;
+    for (const auto& [to, message] : messages) ranks.insert(to);
+    return ranks;
+  }
+};
+
+TEST_F(SilenceTest, TheRoundThatHasEndedNowhereIsDeferredAndTheSilentLeftOut) {
+  start(4, {ModeKind::kSolo});
+  call(0);
+  expect_activated(everybody());
+  const std::uint64_t number = ask(0);
+  for (const int rank : {0, 1, 3}) answer(rank, number, 0);
+  // While it is asked no round starts.
+  call(1);
+  expect_nothing();
+  time_is_up();
+  EXPECT_EQ(take<Defer>().size(), 4u);
+  EXPECT_EQ(take<Defer>()[0].second.round, 0u);
+  EXPECT_EQ(take<Members>()[0].second.bits[0], 0b1011u);
+  EXPECT_EQ(take<Members>()[0].second.keep_from, 1u);
+  EXPECT_EQ(told(take<Thaw>()), (std::set<int>{0, 1, 3}));
+  // The call that came meanwhile counts.
+  EXPECT_EQ(take<Activate>()[0].second.round, 1u);
+  EXPECT_EQ(coordinator_->take_notices().size(), 1u);
+  ++round_;
+
+  // It has room for three more; then all wait.
+  for (int i = 0; i < 2; ++i) {
+    out_.clear();
+    call(3);
+    expect_activated(everybody());
+  }
+  call(3);
+  expect_nothing();
+  const std::vector<Stall> stalls = coordinator_->stalls(now_);
+  ASSERT_FALSE(stalls.empty());
+  ASSERT_EQ(stalls[0].waited_for.size(), 1u);
+  EXPECT_EQ(stalls[0].waited_for[0].rank, 2);
+  EXPECT_EQ(stalls[0].waited_for[0].why, Stall::Why::kSilent);
+
+  // It answers: gets the three, and what was deferred is the next result.
+  out_.clear();
+  answer(2, number, 0);
+  const auto orders = take<Deliver>();
+  ASSERT_EQ(orders.size(), 2u);
+  EXPECT_EQ(orders[0].first, 0);
+  EXPECT_EQ(orders[1].first, 2);
+  EXPECT_EQ(orders[0].second.first, 1u);
+  EXPECT_EQ(orders[0].second.last, 3u);
+  EXPECT_EQ(told(take<Thaw>()), (std::set<int>{2}));
+  EXPECT_EQ(take<Members>()[0].second.bits[0], 0b1111u);
+  EXPECT_EQ(take<Members>()[0].second.keep_from, kNoRound);
+  ASSERT_EQ(take<Activate>().size(), 4u);
+  EXPECT_EQ(take<Activate>()[0].second.round, 4u);
+  EXPECT_EQ(take<Activate>()[0].second.deferred, 0u);
+}
+
+TEST_F(SilenceTest, ARoundThatHasEndedSomewhereIsGivenToTheOthers) {
+  start(4, {ModeKind::kMajority});
+  call(0);
+  call(1);
+  expect_activated(everybody());
+  const std::uint64_t number = ask(1);
+  answer(0, number, 1);
+  answer(1, number, 0);
+  answer(2, number, 1);
+  time_is_up();
+  EXPECT_TRUE(take<Defer>().empty());
+  const auto orders = take<Deliver>();
+  ASSERT_EQ(orders.size(), 2u);
+  EXPECT_EQ(orders[0].second.from, 0);
+  EXPECT_EQ(orders[0].second.to, 1);
+  EXPECT_EQ(orders[0].second.first, 0u);
+  EXPECT_EQ(orders[0].second.last, 0u);
+  EXPECT_EQ(take<Members>()[0].second.bits[0], 0b0111u);
+}
+
+TEST_F(SilenceTest, WhoeverIsNeededIsWaitedFor) {
+  start(3, {ModeKind::kSync});
+  for (const int rank : {0, 1, 2}) call(rank);
+  expect_activated(everybody());
+  send(0, Held{kChannel, 0, HeldCause::kReducing, kLeaveOut / 2});
+  tick(now_);
+  EXPECT_TRUE(take<Freeze>().empty());
+  // Another mode can do without.
+  send(1, SetMode{kChannel, {ModeKind::kQuorum, 2}});
+  send(1, Held{kChannel, 0, HeldCause::kReducing, kLeaveOut / 2});
+  tick(now_ + kLeaveOut);
+  EXPECT_EQ(take<Freeze>().size(), 3u);
+}
+
+TEST_F(SilenceTest, NothingHappensIfAllAnswer) {
+  start(3, {ModeKind::kSolo});
+  call(0);
+  expect_activated(everybody());
+  const std::uint64_t number = ask(0);
+  out_.clear();
+  for (const int rank : {0, 1, 2}) answer(rank, number, 0);
+  EXPECT_EQ(told(take<Thaw>()), everybody());
+  EXPECT_TRUE(take<Defer>().empty());
+  EXPECT_TRUE(take<Members>().empty());
+  // It is asked again while it lasts, and no more when it is over.
+  EXPECT_EQ(coordinator_->next_deadline(), now_ + kLeaveOut);
+  send(0, Held{kChannel, 0, HeldCause::kNone, 0});
+  tick(now_ + kLeaveOut);
+  EXPECT_TRUE(take<Freeze>().empty());
+  EXPECT_EQ(coordinator_->next_deadline(), kNever);
+}
+
+TEST_F(SilenceTest, AFlushWaitsForTheSilent) {
+  start(3, {ModeKind::kSolo});
+  call(0);
+  expect_activated(everybody());
+  const std::uint64_t number = ask(0);
+  for (const int rank : {0, 1}) answer(rank, number, 0);
+  time_is_up();
+  out_.clear();
+  send(0, Flush{kChannel});
+  send(1, Flush{kChannel});
+  expect_nothing();
+  answer(2, number, 0);
+  EXPECT_EQ(take<Activate>()[0].second.deferred, 0u);
+  EXPECT_FALSE(take<Activate>()[0].second.flush);
+  out_.clear();
+  ++round_;
+  send(2, Flush{kChannel});
+  expect_activated(everybody(), /*flush=*/true);
+}
+
+TEST_F(SilenceTest, ARankThatEndedWhatTheOthersCouldNotEndsTheJob) {
+  start(3, {ModeKind::kSolo});
+  call(0);
+  expect_activated(everybody());
+  const std::uint64_t number = ask(0);
+  for (const int rank : {0, 1}) answer(rank, number, 0);
+  time_is_up();
+  out_.clear();
+  answer(2, number, 1);
+  ASSERT_EQ(take<Aborted>().size(), 1u);
+  EXPECT_EQ(take<Aborted>()[0].first, Coordinator::kEverybody);
+  EXPECT_NE(take<Aborted>()[0].second.reason.find("stopped while round 0"), std::string::npos);
+}
+
+TEST_F(SilenceTest, NobodyIsLeftOutIfItIsSwitchedOff) {
+  start(3, {ModeKind::kSolo});
+  coordinator_->set_leave_out_seconds(0);
+  call(0);
+  expect_activated(everybody());
+  send(0, Held{kChannel, 0, HeldCause::kReducing, 60});
+  EXPECT_EQ(coordinator_->next_deadline(), kNever);
+}
+
+TEST_F(SilenceTest, AnAnswerThatNobodyAskedForIsRefused) {
+  start(3, {ModeKind::kSolo});
+  EXPECT_NE(coordinator_->objection(1, Frozen{1, {0}}), "");
+  call(0);
+  expect_activated(everybody());
+  const std::uint64_t number = ask(0);
+  EXPECT_EQ(coordinator_->objection(1, Frozen{number, {1}}), "");
+  EXPECT_NE(coordinator_->objection(1, Frozen{number, {2}}), "");
+  EXPECT_NE(coordinator_->objection(1, Frozen{number, {0, 1}}), "");
+  EXPECT_NE(coordinator_->objection(1, Frozen{number + 1, {0}}), "");
+}
+
 }  // namespace
 }  // namespace hvd_partial
