@@ -118,6 +118,7 @@ def stranger(ranks: Ranks, sentences: list[bytes]) -> list[tuple[int, int, int]]
     ranks.exchange(b"")
     places = [place for found in ranks.exchange([]) for place in found]
     outcomes = []
+    talkers: list[socket.socket] = []
     for sentence in sentences:
         staying = [speak(place, sentence) for place in places]
         ranks.barrier()
@@ -129,8 +130,10 @@ def stranger(ranks: Ranks, sentences: list[bytes]) -> list[tuple[int, int, int]]
         patience = 10.0 if sentence in [SENTENCES[name] for name in TURNED_AWAY] else 0.01
         outcomes.append((said, len(staying), closed(staying, patience)))
         ranks.barrier()
-        for talker in staying:
-            talker.close()
+        talkers += staying
+    ranks.barrier()  # what was said there has been read
+    for talker in talkers:
+        talker.close()
     return outcomes
 
 
@@ -154,6 +157,7 @@ def job(ranks: Ranks, size: int, sentences: list[bytes], awaited: str = "") -> A
             ranks.barrier()
         total += sum(int(result.values[0][0]) for result in channel.flush())
         lines.wait_for(awaited)
+        ranks.barrier()
     return total, list(lines)
 
 
